@@ -35,7 +35,7 @@ class EngineConfig:
     max_num_seqs: int = setting(64, "sequences that run at once")
     max_num_batched_tokens: int = setting(512, "tokens in one step")
     long_prefill_token_threshold: int = setting(
-        128, "largest prefill chunk of one sequence in one step, so that short requests are not held up"
+        64, "largest prefill chunk of one sequence in one step: small keeps short requests quick; raise it on a GPU"
     )
     block_size: int = setting(16, "tokens in one KV block")
     num_blocks: int = setting(0, "KV blocks per rank; 0 sizes the cache from kv_cache_bytes")
@@ -89,6 +89,31 @@ class ServerConfig:
         check_above(self, 0, "request_timeout_s")
 
 
+PlacementStrategy = Literal["PACK", "STRICT_PACK"]
+
+
+@dataclass(frozen=True)
+class DeploymentConfig:
+    """How Ray Serve runs the replicas. All of it is always rendered: adding a key later would restart every replica."""
+
+    min_replicas: int = setting(1, "replicas, each with its own ranks, that always run")
+    max_replicas: int = setting(1, "replicas at the highest load; equal to min_replicas is a fixed number")
+    target_ongoing_requests: float = setting(32.0, "requests per replica that autoscaling aims at")
+    upscale_delay_s: float = setting(30.0, "how long load must be high before a replica is added")
+    downscale_delay_s: float = setting(600.0, "how long load must be low before a replica is removed")
+    replica_num_cpus: float = setting(1.0, "Ray CPUs reserved for the replica's own process")
+    placement_strategy: PlacementStrategy = setting("PACK", "STRICT_PACK keeps all ranks of a replica on one node")
+    drain_timeout_s: float = setting(60.0, "how long a stopping replica may finish its open requests")
+    health_check_period_s: float = setting(5.0, "how often Serve asks the replica whether its engine is alive")
+    health_check_timeout_s: float = setting(30.0, "a health check longer than this counts as failed")
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "min_replicas", "replica_num_cpus", "drain_timeout_s", "upscale_delay_s")
+        check_at_least(self, 0, "downscale_delay_s")
+        check_at_least(self, max(1, self.min_replicas), "max_replicas")
+        check_above(self, 0, "target_ongoing_requests", "health_check_period_s", "health_check_timeout_s")
+
+
 def check_at_least(config: Any, limit: float, *keys: str) -> None:
     for key in keys:
         if getattr(config, key) < limit:
@@ -101,7 +126,7 @@ def check_above(config: Any, limit: float, *keys: str) -> None:
             raise ConfigError(f"{key} ({getattr(config, key)}) must be above {limit}")
 
 
-C = TypeVar("C", EngineConfig, ServerConfig)
+C = TypeVar("C", EngineConfig, ServerConfig, DeploymentConfig)
 
 
 def parse(cls: type[C], values: Mapping[str, Any]) -> C:
