@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 
 
-class FinishReason(str, Enum):
+class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     ABORT = "abort"
@@ -57,6 +57,12 @@ class Sequence:
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0
     num_preemptions: int = 0
+    prefix_id: int = 0
+    """What the prefix cache calls the content of all full blocks so far; 0 before the first."""
+    in_flight: bool = False
+    """Part of a submitted step that is not collected yet: its blocks must not change hands."""
+    is_known_to_sampler: bool = False
+    """The ranks have its NewSequence."""
 
     @property
     def num_tokens(self) -> int:
