@@ -103,6 +103,7 @@ class DeploymentConfig:
     downscale_delay_s: float = setting(600.0, "how long load must be low before a replica is removed")
     replica_num_cpus: float = setting(1.0, "Ray CPUs reserved for the replica's own process")
     placement_strategy: PlacementStrategy = setting("PACK", "STRICT_PACK keeps all ranks of a replica on one node")
+    max_start_attempts: int = setting(3, "starts of a replica that may fail before the deployment counts as failed")
     drain_timeout_s: float = setting(60.0, "how long a stopping replica may finish its open requests")
     health_check_period_s: float = setting(5.0, "how often Serve asks the replica whether its engine is alive")
     health_check_timeout_s: float = setting(30.0, "a health check longer than this counts as failed")
@@ -110,6 +111,7 @@ class DeploymentConfig:
     def __post_init__(self) -> None:
         check_at_least(self, 0, "min_replicas", "replica_num_cpus", "drain_timeout_s", "upscale_delay_s")
         check_at_least(self, 0, "downscale_delay_s")
+        check_at_least(self, 1, "max_start_attempts")
         check_at_least(self, max(1, self.min_replicas), "max_replicas")
         check_above(self, 0, "target_ongoing_requests", "health_check_period_s", "health_check_timeout_s")
 

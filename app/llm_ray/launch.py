@@ -1,0 +1,193 @@
+"""A private Ray with the Serve app on this machine, for `llm-ray serve`, the demo and the tests; gone when it ends.
+
+It never joins a Ray that is already there, and nothing it starts outlives it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from llm_ray.config import DeploymentConfig, EngineConfig, ServerConfig
+from llm_ray.errors import ConfigError, LLMRayError
+
+MARK = "LLM_RAY_LAUNCH"
+"""Environment variable that every process of one launch inherits, so that none is missed at the end."""
+
+OBJECT_STORE_BYTES = 80 << 20  # Ray's minimum is 75 MiB; tokens do not pass through it
+SERVE_PROCESSES = 2
+LONGEST_TEMP_DIR = 40  # Ray adds 62 characters, and a Unix socket's path may have 107
+GRPC_SERVICERS = ["llm_ray.api.proto.llmray.v1.inference_pb2_grpc.add_InferenceServicer_to_server"]
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where the running app listens."""
+
+    host: str
+    port: int
+    grpc_port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def grpc(self) -> str:
+        return f"{self.host}:{self.grpc_port}"
+
+
+@contextmanager
+def running(
+    engine: EngineConfig,
+    server: ServerConfig,
+    deployment: DeploymentConfig,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    grpc_port: int = 0,
+    show_logs: bool = True,
+) -> Iterator[Endpoints]:
+    """Start Ray and the app, yield its addresses once it answers, and stop everything. Port 0 is any free one.
+
+    Ray prints to stdout; inside, sys.stdout is stderr, or nothing without show_logs. Keep your own for data.
+    Raises ConfigError for a port in use, LLMRayError with the cause when the app cannot start.
+    """
+    endpoints = Endpoints(host, _port(host, port, "port"), _port(host, grpc_port, "grpc_port"))
+    mark = secrets.token_hex(8)
+    home = _temp_dir()
+    _set_environment(mark)
+    import ray
+    from ray import serve
+
+    with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stderr if show_logs else nowhere):
+        try:
+            _start_ray(engine, deployment, home, show_logs)
+            _exit_on_sigterm()
+            _start_serve(endpoints)
+            once = replace(deployment, max_start_attempts=1)  # somebody waits, and a second try would fail the same way
+            _deploy({"engine": asdict(engine), "server": asdict(server), "deployment": asdict(once)})
+            yield endpoints
+        finally:
+            try:
+                with suppress(Exception):
+                    serve.shutdown()  # type: ignore[no-untyped-call]
+                ray.shutdown()
+            finally:  # a second Ctrl-C comes here at once
+                _end_leftovers(mark)
+                shutil.rmtree(home, ignore_errors=True)
+
+
+def _exit_on_sigterm() -> None:
+    """Let SIGTERM end the process as Ctrl-C does, through every `finally`. After ray.init, which sets its own."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def wait_for_interrupt() -> None:
+    """Return at Ctrl-C or SIGTERM, the usual end of a server."""
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
+
+
+def _set_environment(mark: str) -> None:
+    """Before Ray is imported. A token of its own keeps other users of this machine out and writes no file."""
+    os.environ[MARK] = mark
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    for key, value in {
+        "RAY_worker_niceness": "0",  # Ray's 15 starves the ranks beside anything else that runs here
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_SERVE_LOG_TO_STDERR": "1" if os.environ.get("LLM_RAY_DEBUG") else "0",  # to its log files in any case
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+        "OMP_NUM_THREADS": "1",
+    }.items():
+        os.environ.setdefault(key, value)
+
+
+def _start_ray(engine: EngineConfig, deployment: DeploymentConfig, home: Path, show_logs: bool) -> None:
+    import ray
+
+    ranks = engine.world_size * engine.num_cpus_per_rank
+    # Logical CPUs: more ranks than cores only get slower. Ray starts so many idle processes ahead, which Serve's
+    # controller and proxy, the replica and its ranks then take over; one that is missing costs seconds.
+    num_cpus = math.ceil(deployment.max_replicas * (deployment.replica_num_cpus + ranks)) + SERVE_PROCESSES
+    ray.init(
+        address="local",
+        num_cpus=num_cpus,
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE_BYTES,
+        log_to_driver=show_logs,
+        logging_level=logging.WARNING,
+        _temp_dir=str(home),
+    )
+
+
+def _start_serve(endpoints: Endpoints) -> None:
+    from ray import serve
+
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    serve.start(
+        proxy_location="HeadOnly",
+        http_options={"host": endpoints.host, "port": endpoints.port},
+        grpc_options={"port": endpoints.grpc_port, "grpc_servicer_functions": GRPC_SERVICERS},
+        logging_config={"enable_access_log": False, "log_level": "WARNING"},
+    )
+
+
+def _deploy(args: dict[str, Any]) -> None:
+    from ray import serve
+
+    from llm_ray.serve import APP_NAME, build
+
+    try:
+        serve.run(build(args), name=APP_NAME, route_prefix="/")
+    except RuntimeError as error:
+        app = serve.status().applications.get(APP_NAME)
+        told = [deployment.message for deployment in app.deployments.values()] if app else []
+        raise LLMRayError(_cause("\n".join([*told, app.message if app else "", str(error)]))) from error
+
+
+def _cause(message: str) -> str:
+    """The line of the replica's traceback that names one of our errors, or else all of it."""
+    ours = [line.strip() for line in message.splitlines() if line.strip().startswith("llm_ray.errors.")]
+    return ours[0].partition(": ")[2] if ours else message
+
+
+def _port(host: str, port: int, name: str) -> int:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError as error:
+            raise ConfigError(f"{name} ({port}) on {host}: {error.strerror}: choose another, or 0 for any") from error
+        return int(sock.getsockname()[1])
+
+
+def _temp_dir() -> Path:
+    base = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="llm-ray-", dir=base if len(base) < LONGEST_TEMP_DIR - 16 else "/tmp"))
+
+
+def _end_leftovers(mark: str) -> None:
+    """Kill whatever carries the launch's mark and is still there; this process itself excepted."""
+    wanted = f"{MARK}={mark}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        pid = int(path.parent.name)
+        with suppress(OSError):
+            if pid != os.getpid() and wanted in path.read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,66 @@
+"""The command line, up to where it would start Ray; and how it ends when a start fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from llm_ray.api.auth import hash_key, load_keys
+from tests.serve.running_app import START_TIMEOUT_S, environment
+
+
+def llm_ray(*args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "llm_ray.cli", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment())
+
+
+def test_every_setting_is_a_flag_with_its_help() -> None:
+    text = " ".join(llm_ray("serve", "--help").stdout.split())
+    for flag in ("--tensor-parallel-size", "--no-prefix-caching", "--max-queue-len", "--drain-timeout-s", "--tp"):
+        assert flag in text
+    assert "tokens in one KV block (default: 16)" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--model=/nowhere"], "is no directory"),
+        (["--model=/nowhere", "--max-num-seqs=0"], "max_num_seqs (0) must be at least 1"),
+        (["--model=/nowhere", "--max-replicas=0"], "max_replicas (0) must be at least 1"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_exit_code_2(flags: list[str], told: str) -> None:
+    done = llm_ray("serve", *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_architecture_that_is_not_served_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "phi3", "architectures": ["Phi3ForCausalLM"]}))
+    done = llm_ray("serve", f"--model={tmp_path}")
+    assert done.returncode == 2
+    assert "phi3" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_new_key_is_shown_once_with_the_entry_that_admits_it(tmp_path: Path) -> None:
+    printed = yaml.safe_load(llm_ray("key", "new", "--name", "ci: team").stdout)
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(yaml.safe_dump({"keys": printed["entry"]}))
+    (key,) = load_keys(keys)
+    assert (key.name, key.sha256) == ("ci: team", hash_key(printed["secret"]))
+
+
+@pytest.mark.serve
+def test_a_start_that_fails_tells_the_cause_in_one_line(smollm2: Path) -> None:
+    flags = [f"--model={smollm2}", "--port=0", "--grpc-port=0", "--api-keys-file=/nowhere.yaml"]
+    done = llm_ray("serve", *flags, timeout=START_TIMEOUT_S)
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("llm-ray: api_keys_file (/nowhere.yaml) cannot be read")
