@@ -248,16 +248,17 @@ def build(variant: str, ref: str, target: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ci.image", description=__doc__)
     parser.add_argument("--gpu", action="store_true", help="keep all of torch's GPU libraries (5 GB)")
-    parser.add_argument("--ref", default="localhost/llm-ray:dev", help="the image's name and tag")
+    parser.add_argument("--ref", help="the image's name and tag (default: localhost/llm-ray:dev, or :dev-gpu)")
     options = parser.parse_args()
     if os.geteuid() != 0:
         fail("mounting needs root: run it with sudo, or use docker build -f app/Dockerfile .")
     variant = "gpu" if options.gpu else "cpu"
     target = ROOT / "build" / ("llm-ray-gpu.tar" if options.gpu else "llm-ray.tar")
     began = time.monotonic()
-    digest = build(variant, options.ref, target)
+    ref = options.ref or f"localhost/llm-ray:dev{'-gpu' if options.gpu else ''}"
+    digest = build(variant, ref, target)
     say(
-        f"{target.relative_to(ROOT)}: {target.stat().st_size / 1e6:.0f} MB, {options.ref} {digest}, "
+        f"{target.relative_to(ROOT)}: {target.stat().st_size / 1e6:.0f} MB, {ref} {digest}, "
         f"{time.monotonic() - began:.0f} s"
     )
 

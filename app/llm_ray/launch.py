@@ -12,6 +12,7 @@ import secrets
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -29,6 +30,7 @@ MARK = "LLM_RAY_LAUNCH"
 
 OBJECT_STORE_BYTES = 80 << 20  # Ray's minimum is 75 MiB; tokens do not pass through it
 SERVE_PROCESSES = 2
+START_ATTEMPTS = 3
 LONGEST_TEMP_DIR = 40  # Ray adds 62 characters, and a Unix socket's path may have 107
 GRPC_SERVICERS = ["llm_ray.api.proto.llmray.v1.inference_pb2_grpc.add_InferenceServicer_to_server"]
 
@@ -67,13 +69,12 @@ def running(
     Raises ConfigError for a port in use, LLMRayError with the cause when the app cannot start.
     """
     endpoints = Endpoints(host, _port(host, port, "port"), _port(host, grpc_port, "grpc_port"))
-    mark = secrets.token_hex(8)
-    home = _temp_dir()
-    _set_environment(mark)
-    import ray
-    from ray import serve
+    stdout = sys.stderr if show_logs else None
+    with _cleared_away() as home, open(os.devnull, "w") as nowhere, redirect_stdout(stdout or nowhere):
+        import ray
+        from ray import serve
 
-    with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stderr if show_logs else nowhere):
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
         try:
             _start_ray(engine, deployment, home, show_logs)
             _exit_on_sigterm()
@@ -82,13 +83,33 @@ def running(
             _deploy({"engine": asdict(engine), "server": asdict(server), "deployment": asdict(once)})
             yield endpoints
         finally:
-            try:
-                with suppress(Exception):
-                    serve.shutdown()  # type: ignore[no-untyped-call]
+            with redirect_stdout(nowhere):  # Ray reports its own end as a failure
+                serve.shutdown()  # type: ignore[no-untyped-call]
                 ray.shutdown()
-            finally:  # a second Ctrl-C comes here at once
-                _end_leftovers(mark)
-                shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _cleared_away() -> Iterator[Path]:
+    """A directory for Ray. It and every process started meanwhile are gone in the end, even if this one is killed.
+
+    A second process waits for that end: it outlives this one, however that ends, and a second Ctrl-C as well.
+    """
+    mark = secrets.token_hex(8)
+    home = _temp_dir()
+    command = [sys.executable, "-m", "llm_ray.launch", mark, str(home)]
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}, start_new_session=True
+    ):
+        _set_environment(mark)
+        yield home
+
+
+def _clear_away(mark: str, home: Path) -> None:
+    """The second process: stdin ends with the first."""
+    sys.stdin.buffer.read()
+    _end_leftovers(mark)
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def _exit_on_sigterm() -> None:
@@ -126,21 +147,28 @@ def _start_ray(engine: EngineConfig, deployment: DeploymentConfig, home: Path, s
     # Logical CPUs: more ranks than cores only get slower. Ray starts so many idle processes ahead, which Serve's
     # controller and proxy, the replica and its ranks then take over; one that is missing costs seconds.
     num_cpus = math.ceil(deployment.max_replicas * (deployment.replica_num_cpus + ranks)) + SERVE_PROCESSES
-    ray.init(
-        address="local",
-        num_cpus=num_cpus,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        log_to_driver=show_logs,
-        logging_level=logging.WARNING,
-        _temp_dir=str(home),
-    )
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=num_cpus,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                log_to_driver=show_logs,
+                logging_level=logging.WARNING,
+                _temp_dir=str(home),
+            )
+            return
+        except Exception as error:  # Ray's own class: it gives its raylet 30 s, too few on a very busy machine
+            ray.shutdown()
+            _end_leftovers(os.environ[MARK])
+            if attempt == START_ATTEMPTS:
+                raise LLMRayError(f"Ray did not start in {START_ATTEMPTS} attempts: {error}") from error
 
 
 def _start_serve(endpoints: Endpoints) -> None:
     from ray import serve
 
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     serve.start(
         proxy_location="HeadOnly",
         http_options={"host": endpoints.host, "port": endpoints.port},
@@ -184,10 +212,14 @@ def _temp_dir() -> Path:
 
 
 def _end_leftovers(mark: str) -> None:
-    """Kill whatever carries the launch's mark and is still there; this process itself excepted."""
+    """Kill whatever carries the launch's mark and is still there."""
     wanted = f"{MARK}={mark}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         pid = int(path.parent.name)
         with suppress(OSError):
-            if pid != os.getpid() and wanted in path.read_bytes().split(b"\0"):
+            if wanted in path.read_bytes().split(b"\0"):
                 os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _clear_away(sys.argv[1], Path(sys.argv[2]))

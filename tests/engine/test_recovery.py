@@ -162,8 +162,9 @@ async def test_ranks_that_die_again_and_again_under_load_lose_no_request(max_in_
         repeat = f"repeat with LLM_RAY_TEST_SEED={seed}"
         assert FinishReason.ERROR in reasons, repeat
         assert set(reasons) <= {FinishReason.ERROR, FinishReason.LENGTH}, repeat
-        await eventually(lambda: engine.status == "ready", "ready after the last death")
-        assert await client(engine, 0, 0.0) is FinishReason.LENGTH, repeat
+        # The first may run into the last death, if nobody has noticed that one yet.
+        later = [await client(engine, number, 0.0) for number in range(3)]
+        assert later[1:] == [FinishReason.LENGTH] * 2, repeat
         assert engine.num_open == 0, repeat
         assert engine.stats().num_rank_restarts > 0, repeat
         assert engine.stats().num_used_blocks == 0, repeat

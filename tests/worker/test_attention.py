@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_ray.worker.attention import LayerAttention, kv_bytes_per_block
+from llm_ray.worker.attention import LayerAttention
 from llm_ray.worker.attention.cpu_plan import GROUP_COST, Planner, Shape
 from llm_ray.worker.attention.torch_cpu import TorchCpuAttention
 
@@ -296,10 +296,3 @@ def test_a_copied_block_gives_the_same_attention_and_leaves_the_source_alone():
     backend.copy_block(1, 5)
     assert all(torch.equal(a, b) for a, b in zip(attend(copied), wanted, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(attend(original), wanted, strict=True))
-
-
-def test_kv_bytes_per_block_counts_what_the_pool_really_takes():
-    layers = [LayerAttention(9, 3, 64, 0.125), LayerAttention(6, 2, 32, 0.2)]
-    backend = TorchCpuAttention(layers, 10, torch.bfloat16, 16)
-    held = sum(pool.numel() * pool.element_size() for pool in backend._pools)
-    assert held == 10 * kv_bytes_per_block(layers, 16, torch.bfloat16)

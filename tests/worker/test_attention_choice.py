@@ -9,7 +9,7 @@ import torch
 
 from llm_ray.errors import ConfigError
 from llm_ray.worker import attention
-from llm_ray.worker.attention import LayerAttention, make_backend
+from llm_ray.worker.attention import LayerAttention, kv_bytes_per_block, make_backend
 from llm_ray.worker.attention.torch_cpu import TorchCpuAttention
 
 LAYERS = [LayerAttention(9, 3, 64, 0.125)] * 30 + [LayerAttention(4, 1, 16, 0.3, 4096, 50.0)]
@@ -75,3 +75,10 @@ def test_auto_falls_back_to_the_next_backend_and_says_why(monkeypatch, caplog):
     backend = make()
     assert backend.name == "torch_cpu"
     assert "attention_backend_refused name=broken reason='attention backend broken failed its self-test" in caplog.text
+
+
+def test_kv_bytes_per_block_counts_what_the_pool_really_takes():
+    layers = [LayerAttention(9, 3, 64, 0.125), LayerAttention(6, 2, 32, 0.2)]
+    backend = TorchCpuAttention(layers, 10, torch.bfloat16, 16)
+    held = sum(pool.numel() * pool.element_size() for pool in backend._pools)
+    assert held == 10 * kv_bytes_per_block(layers, 16, torch.bfloat16)

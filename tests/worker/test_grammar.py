@@ -31,6 +31,7 @@ from llm_ray.worker.sampler import Sampler
 WIDTH = 49_152
 PADDED = WIDTH + 128
 END = 2
+BYTES = LLTokenizer("byte")
 
 PERSON = {
     "type": "object",
@@ -90,8 +91,7 @@ def test_every_random_walk_through_the_masks_is_valid_json(tokenizer, schema):
     validator = jsonschema.Draft202012Validator(schema)
     for seed in range(120):
         tokens = walk(GrammarMatcher(tokenizer, grammar, PADDED, [END]), random.Random(seed))
-        text = tokenizer.decode_str(tokens)
-        validator.validate(json.loads(text))
+        validator.validate(json.loads(tokenizer.decode_str(tokens)))
 
 
 def test_any_json_object_is_what_json_object_allows(tokenizer):
@@ -184,9 +184,6 @@ def test_white_space_in_json_ends():
             BYTES, grammar, BYTES.vocab_size, [BYTES.eos_token], list(b"{" + b" " * spaces + b'"a":1}')
         )
         assert matcher.is_failed == (not is_allowed)
-
-
-BYTES = LLTokenizer("byte")
 
 
 def test_after_the_end_of_the_grammar_only_the_end_token_is_left(tokenizer):

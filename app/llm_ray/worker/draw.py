@@ -74,8 +74,7 @@ def draw(probs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     chunk = _first_above(cumulative, target)
     before = torch.where(chunk > 0, cumulative[rows, chunk - 1], 0.0)
     inside = chunks[rows, chunk].cumsum(-1, dtype=torch.float64)
-    # Rounding must not push the target below the chunk's first positive entry.
-    found = chunk * CHUNK + _first_above(inside, (target - before).clamp_(min=0))
+    found = chunk * CHUNK + _first_above(inside, target - before)
     return found.clamp_(max=probs.shape[1] - 1)  # beyond only for NaN
 
 

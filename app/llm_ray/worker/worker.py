@@ -92,14 +92,15 @@ class Worker:
     def step(self, plan: StepPlan) -> StepResult | None:
         """Execute one step; only the sampling rank has a result."""
         start = time.perf_counter()
-        step, logits = self.runner.step(plan)
         sampler = self._sampler
+        if sampler is not None:  # first, so that grammars compile while the model runs
+            for seq_id in plan.finished:
+                sampler.remove(seq_id)
+            for sequence in plan.new:
+                sampler.add(sequence)
+        step, logits = self.runner.step(plan)
         if sampler is None:
             return None
-        for seq_id in plan.finished:
-            sampler.remove(seq_id)
-        for sequence in plan.new:
-            sampler.add(sequence)
         tokens = sampler.sample(logits, step.sample_seq_ids) if step.sample_seq_ids else []
         return StepResult(plan.step_id, tokens, time.perf_counter() - start)
 

@@ -42,7 +42,7 @@ class TorchCpuAttention:
             for layer in self._layers
         ]
         self._slots = [
-            pool.view(2, layer.num_kv_heads, num_blocks * block_size, layer.head_dim)
+            pool.view(2 * layer.num_kv_heads, num_blocks * block_size, layer.head_dim)
             for pool, layer in zip(self._pools, self._layers, strict=True)
         ]
         self._shape = Shape(
@@ -73,9 +73,13 @@ class TorchCpuAttention:
     def write(self, layer: int, key: torch.Tensor, value: torch.Tensor, step: AttentionStep) -> None:
         if self._sanitise:
             key, value = key.nan_to_num(0, 0, 0), value.nan_to_num(0, 0, 0)
-        keys, values = self._slots[layer]
-        keys.index_copy_(1, step.slot_mapping, key.transpose(0, 1))
-        values.index_copy_(1, step.slot_mapping, value.transpose(0, 1))
+        slots, heads = self._slots[layer], key.shape[1]
+        both = _neighbours(key, value)
+        if both is not None:
+            slots.index_copy_(1, step.slot_mapping, both.transpose(0, 1))
+        else:
+            slots[:heads].index_copy_(1, step.slot_mapping, key.transpose(0, 1))
+            slots[heads:].index_copy_(1, step.slot_mapping, value.transpose(0, 1))
 
     def attend(self, layer: int, query: torch.Tensor, step: AttentionStep, out: torch.Tensor) -> None:
         plan = self._plans[self._effective_window(self._layers[layer], self._max_len)]
@@ -166,6 +170,18 @@ class TorchCpuAttention:
         found = torch.bmm(both[..., :at], shared_values)
         tail = both[..., at:].reshape(kv_heads * rows, -1, own.shape[-1])
         return found.view(kv_heads * rows, -1, spec.head_dim).add_(torch.bmm(tail, values))
+
+
+def _neighbours(key: torch.Tensor, value: torch.Tensor) -> torch.Tensor | None:
+    """key and value [T, KH, D] as one view [T, 2 * KH, D] where they lie side by side in a fused product, else None."""
+    tokens, heads, dim = key.shape
+    is_side_by_side = (
+        key.stride() == value.stride()
+        and key.stride(1) == dim
+        and key.untyped_storage().data_ptr() == value.untyped_storage().data_ptr()
+        and value.storage_offset() == key.storage_offset() + heads * dim
+    )
+    return key.as_strided((tokens, 2 * heads, dim), key.stride()) if is_side_by_side else None
 
 
 def _softcap(scores: torch.Tensor, cap: float) -> torch.Tensor:
