@@ -7,7 +7,7 @@ import json
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -134,14 +134,3 @@ Ctrl-C stops it."""
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m llm_ray.demo`: the same as `llm-ray demo`."""
-    from llm_ray import cli
-
-    return cli.main(["demo", *(sys.argv[1:] if argv is None else argv)])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.serve
 
 
 def test_the_demo_answers_as_hugging_face_does_and_exits(smollm2: Path) -> None:
-    command = [sys.executable, "-m", "llm_ray.demo", "--once"]
+    command = [sys.executable, "-m", "llm_ray.cli", "demo", "--once"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S, env=environment())
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip("\n") == greedy_answer(smollm2)
