@@ -7,12 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import llm_ray
 from llm_ray import demo as demo_module
 from llm_ray import model_store
+from llm_ray.api.auth import hash_key, load_keys, new_key
 from llm_ray.config import DeploymentConfig, EngineConfig, ServerConfig, parse
 from llm_ray.errors import ConfigError, LLMRayError
 from llm_ray.launch import running, wait_for_interrupt
@@ -59,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     prepare.set_defaults(run=_model_demo)
     key = commands.add_parser("key", help="API keys").add_subparsers(required=True, metavar="COMMAND")
     new = key.add_parser("new", help="make a key: prints the secret, and the entry for the keys file")
-    new.add_argument("--name", required=True, help="who it is for; shown in logs and metrics")
+    new.add_argument("--name", required=True, type=_name, help="who it is for; shown in logs and metrics")
     new.set_defaults(run=_key_new)
     return parser
 
@@ -105,7 +107,11 @@ def _serve(args: argparse.Namespace) -> None:
     engine = settings(EngineConfig, args)
     parse(EngineConfig, engine)  # complain of a wrong flag before anything is downloaded
     engine["model"] = str(model_store.resolve(args.model, log=_say))
-    architectures.find(architectures.read_checkpoint_config(engine["model"]))  # refuse it before anything starts
+    # Refuse before anything starts what would be refused after a minute.
+    architectures.find(architectures.read_checkpoint_config(engine["model"]))
+    if server.api_keys_file:
+        server = replace(server, api_keys_file=str(Path(server.api_keys_file).resolve()))
+        load_keys(Path(server.api_keys_file))
     _say(f"starting {engine['model']} (tensor_parallel_size {engine.get('tensor_parallel_size', 1)})")
     stdout = sys.stdout
     ports = {"host": args.host, "port": args.port, "grpc_port": args.grpc_port}
@@ -120,13 +126,17 @@ def _model_demo(args: argparse.Namespace) -> None:
 
 
 def _key_new(args: argparse.Namespace) -> None:
-    from llm_ray.api.auth import hash_key, new_key
-
     secret = new_key()
     print(f"secret: {secret}")
     print("entry:")
     print(f"  - name: {json.dumps(args.name)}\n    sha256: {hash_key(secret)}")
     _say("the secret is not stored anywhere: hand it over now; put the entry under `keys:` in the keys file")
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
 
 
 def _say(text: str) -> None:

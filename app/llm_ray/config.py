@@ -5,6 +5,7 @@ Each field's metadata carries its help text: the command line and, later, the ch
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -118,14 +119,14 @@ class DeploymentConfig:
 
 def check_at_least(config: Any, limit: float, *keys: str) -> None:
     for key in keys:
-        if getattr(config, key) < limit:
+        if not getattr(config, key) >= limit:  # so that NaN is refused too
             raise ConfigError(f"{key} ({getattr(config, key)}) must be at least {limit}")
 
 
 def check_above(config: Any, limit: float, *keys: str) -> None:
     for key in keys:
-        if not getattr(config, key) > limit:
-            raise ConfigError(f"{key} ({getattr(config, key)}) must be above {limit}")
+        if not limit < getattr(config, key) < math.inf:
+            raise ConfigError(f"{key} ({getattr(config, key)}) must be above {limit} and finite")
 
 
 C = TypeVar("C", EngineConfig, ServerConfig, DeploymentConfig)

@@ -31,6 +31,7 @@ MARK = "LLM_RAY_LAUNCH"
 OBJECT_STORE_BYTES = 80 << 20  # Ray's minimum is 75 MiB; tokens do not pass through it
 SERVE_PROCESSES = 2
 START_ATTEMPTS = 3
+LARGEST_PORT = 65535
 LONGEST_TEMP_DIR = 40  # Ray adds 62 characters, and a Unix socket's path may have 107
 GRPC_SERVICERS = ["llm_ray.api.proto.llmray.v1.inference_pb2_grpc.add_InferenceServicer_to_server"]
 
@@ -83,9 +84,10 @@ def running(
             _deploy({"engine": asdict(engine), "server": asdict(server), "deployment": asdict(once)})
             yield endpoints
         finally:
-            with redirect_stdout(nowhere):  # Ray reports its own end as a failure
-                serve.shutdown()  # type: ignore[no-untyped-call]
-                ray.shutdown()
+            if ray.is_initialized():  # or Serve would start, or join, a Ray of its own
+                with redirect_stdout(nowhere):  # Ray reports its own end as a failure
+                    serve.shutdown()  # type: ignore[no-untyped-call]
+                    ray.shutdown()
 
 
 @contextmanager
@@ -197,12 +199,17 @@ def _cause(message: str) -> str:
 
 
 def _port(host: str, port: int, name: str) -> int:
+    if not 0 <= port <= LARGEST_PORT:
+        raise ConfigError(f"{name} ({port}) must be between 0 and {LARGEST_PORT}: 0 is any free one")
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((host, port))
         except OSError as error:
-            raise ConfigError(f"{name} ({port}) on {host}: {error.strerror}: choose another, or 0 for any") from error
+            raise ConfigError(
+                f"host ({host}) with {name} ({port}) cannot be listened on: {error.strerror}: "
+                "choose an address of this machine and a free port, or 0 for any"
+            ) from error
         return int(sock.getsockname()[1])
 
 

@@ -34,6 +34,8 @@ class Tokenizer:
         if not self._hf.is_fast:
             raise ConfigError(f"model ({str(path)!r}) has no fast tokenizer: add its tokenizer.json")
         self._fast: Any = self._hf.backend_tokenizer
+        self._fast.no_truncation()  # what a trainer may have left in tokenizer.json
+        self._fast.no_padding()
         added = self._fast.get_added_tokens_decoder()
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
         self.eos_token_ids = _eos_token_ids(Path(path), self._hf.eos_token_id)
@@ -49,7 +51,9 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a raw prompt, with the tokenizer's own prefix (BOS) unless told otherwise."""
-        return list(self._fast.encode(text, add_special_tokens=add_special_tokens).ids)
+        # the batch call gives up the GIL; the single one does not, and a megabyte would stop all threads for a second
+        (encoding,) = self._fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return list(encoding.ids)
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """Token ids of a conversation, up to where the assistant's answer begins.

@@ -40,7 +40,7 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str | None]] = [
     ({"logprobs": True}, "logprobs"),
     ({"presence_penalty": 3}, "presence_penalty"),
     ({"frequency_penalty": -3}, "frequency_penalty"),
-    ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"repetition_penalty": 1e-40}, "repetition_penalty"),
     ({"seed": 2**63}, "seed"),
     ({"stop": ""}, "stop"),
     ({"stop": ["a"] * 17}, "stop"),
@@ -80,6 +80,7 @@ BAD_CHATS: list[tuple[dict[str, Any], str]] = [
     ({"top_logprobs": 2}, "top_logprobs"),
     ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
     ({"max_tokens": 3, "max_completion_tokens": 3}, "max_tokens"),
+    ({"max_completion_tokens": 512}, "max_completion_tokens"),
 ]
 
 

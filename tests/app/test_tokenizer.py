@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,18 @@ def test_each_kind_of_vocabulary_gets_its_detokenizer(tokenizer: Tokenizer, spac
     assert isinstance(spaced_tokenizer.detokenizer(), WindowDetokenizer)
 
 
+def test_other_threads_go_on_while_a_very_long_text_is_encoded(tokenizer: Tokenizer) -> None:
+    """Here this thread is the event loop: it must not stand still until the encoder is done."""
+    text = "the cat sat " * 80_000
+    encoder = threading.Thread(target=tokenizer.encode, args=(text,))
+    encoder.start()
+    num_turns = 0
+    while encoder.is_alive():
+        time.sleep(0.001)
+        num_turns += 1
+    assert num_turns > 10
+
+
 def test_a_partial_emoji_is_held_until_it_is_whole_and_flushed_as_a_replacement(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("👩")
     assert len(ids) > 1
@@ -126,6 +140,20 @@ def test_end_tokens_come_from_the_tokenizer_and_the_generation_config(
     spaced_tokenizer.hf.save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 5]}))
     assert Tokenizer(tmp_path).eos_token_ids == {2, 5}
+
+
+def test_a_checkpoint_that_was_saved_with_truncation_and_padding_does_neither(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """Trainers leave both behind in tokenizer.json; transformers switches them off for each call."""
+    tokenizer.hf.save_pretrained(tmp_path)
+    fast = FastTokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    fast.enable_truncation(8)
+    fast.enable_padding(length=16, pad_id=2)
+    fast.save(str(tmp_path / "tokenizer.json"))
+    trained = Tokenizer(tmp_path)
+    for text in ("short", "one two three four five six seven eight nine ten eleven"):
+        assert trained.encode(text) == tokenizer.encode(text)
 
 
 def test_a_path_that_is_no_directory_is_a_config_error(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def test_every_setting_is_a_flag_with_its_help() -> None:
         (["--model=/nowhere"], "is no directory"),
         (["--model=/nowhere", "--max-num-seqs=0"], "max_num_seqs (0) must be at least 1"),
         (["--model=/nowhere", "--max-replicas=0"], "max_replicas (0) must be at least 1"),
+        (["--model=/nowhere", "--step-timeout-s=inf"], "step_timeout_s (inf) must be above 0 and finite"),
     ],
 )
 def test_a_wrong_setting_is_one_line_and_exit_code_2(flags: list[str], told: str) -> None:
@@ -39,6 +40,21 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(flags: list[str], told: str
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--port=99999"], "port (99999) must be between 0 and 65535"),
+        (["--host=192.0.2.77"], "host (192.0.2.77) with port (8000) cannot be listened on"),
+        (["--api-keys-file=/nowhere.yaml"], "api_keys_file (/nowhere.yaml) cannot be read"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_anything_starts(flags: list[str], told: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    done = llm_ray("serve", f"--model={tmp_path}", *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr.splitlines()[-1]
 
 
 def test_an_architecture_that_is_not_served_is_refused_by_name(tmp_path: Path) -> None:
@@ -59,8 +75,8 @@ def test_a_new_key_is_shown_once_with_the_entry_that_admits_it(tmp_path: Path) -
 
 @pytest.mark.serve
 def test_a_start_that_fails_tells_the_cause_in_one_line(smollm2: Path) -> None:
-    flags = [f"--model={smollm2}", "--port=0", "--grpc-port=0", "--api-keys-file=/nowhere.yaml"]
+    flags = [f"--model={smollm2}", "--port=0", "--grpc-port=0", "--num-blocks=1"]
     done = llm_ray("serve", *flags, timeout=START_TIMEOUT_S)
     assert (done.returncode, done.stdout) == (1, "")
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("llm-ray: api_keys_file (/nowhere.yaml) cannot be read")
+    assert last.startswith("llm-ray: the KV cache (1 blocks of")

@@ -82,6 +82,17 @@ def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
         read_config(EngineConfig(model=str(tmp_path / "missing")))
 
 
+@pytest.mark.parametrize(("text", "told"), [("{", "is not JSON"), ("[]", "must be a JSON object")])
+def test_a_broken_config_is_told_by_its_path(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match=rf"model \({tmp_path}\): its config\.json {told}"):
+        architectures.read_checkpoint_config(str(tmp_path))
+
+
+def test_a_quantization_config_of_null_is_none(tmp_path: Path) -> None:
+    read_config(checkpoint(tmp_path, quantization_config=None))
+
+
 def test_a_length_beyond_the_models_own_is_refused(tmp_path: Path) -> None:
     config = checkpoint(tmp_path)
     _, hf_config = read_config(config)

@@ -254,10 +254,10 @@ def test_only_sequences_that_ask_get_logprobs():
 
 def test_a_very_small_temperature_is_greedy_and_never_overflows():
     logits = torch.randn(300, generator=torch.Generator().manual_seed(8)) * 50
-    for params in ({}, {"top_p": 0.9}, {"top_k": 20}):
-        assert {one.token_id for one in sample_one(logits, steps=9, temperature=1e-37, **params)} == {
-            int(logits.argmax())
-        }
+    for temperature in (1e-37, 5e-324):
+        for params in ({}, {"top_p": 0.9}, {"top_k": 20}):
+            drawn = sample_one(logits, steps=9, temperature=temperature, **params)
+            assert {one.token_id for one in drawn} == {int(logits.argmax())}
 
 
 @pytest.mark.parametrize("params", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.5}, {"top_k": 3}])

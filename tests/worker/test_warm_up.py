@@ -48,6 +48,17 @@ def test_a_cache_of_less_than_two_blocks_is_refused(tiny: Tiny) -> None:
         executor(tiny("llama").path, num_blocks=0, kv_cache_bytes=5000).start()
 
 
+def test_a_cache_larger_than_the_memory_is_refused_by_its_settings(tiny: Tiny) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be allocated .*: lower num_blocks \(1099511627776\)"):
+        executor(tiny("llama").path, num_blocks=1 << 40).start()
+
+
+def test_one_token_per_step_is_enough_to_start(tiny: Tiny) -> None:
+    local = executor(tiny("llama").path, max_num_seqs=1, max_num_batched_tokens=1)
+    assert local.start().num_blocks == 8
+    local.shutdown()
+
+
 def test_the_cache_is_sized_by_the_bytes_of_all_layers(tiny: Tiny) -> None:
     local = executor(tiny("llama").path, num_blocks=0, kv_cache_bytes=1_000_000)
     block_bytes = 3 * 2 * 3 * 16 * 8 * 4  # layers, keys and values, KV heads, head dim, tokens, float32

@@ -179,7 +179,10 @@ def load_keys(path: Path) -> list[ApiKey]:
         mark = getattr(error, "problem_mark", None)
         # not the error's own text: it may quote the file
         at = f" in line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"api_keys_file ({path}) cannot be read: {type(error).__name__}{at}") from error
+        raise ConfigError(
+            f"api_keys_file ({path}) cannot be read: {type(error).__name__}{at}: "
+            "give a YAML file as `llm-ray key new` describes it"
+        ) from error
     if not isinstance(data, dict) or set(data) != {"keys"} or not isinstance(data["keys"], list):
         raise ConfigError(f"api_keys_file ({path}) must hold one list named keys: keys: [{{name: …, sha256: …}}]")
     keys = [_parse_key(entry, f"api_keys_file keys[{i}]") for i, entry in enumerate(data["keys"])]

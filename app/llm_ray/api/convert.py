@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from llm_ray.api.protocol import Message, SamplingBody
 from llm_ray.api.protocol_chat import ChatBody
 from llm_ray.api.protocol_completions import CompletionBody
@@ -22,7 +24,8 @@ def completion_request(body: CompletionBody) -> GenerateRequest:
 def chat_request(body: ChatBody) -> GenerateRequest:
     """Raises InvalidRequestError."""
     _check_stream_options(body)
-    return _request(body, (conversation(body.messages),), _chat_max_tokens(body), _chat_logprobs(body), "messages")
+    request = _request(body, (conversation(body.messages),), _chat_max_tokens(body), _chat_logprobs(body), "messages")
+    return request if body.max_completion_tokens is None else replace(request, max_tokens_param="max_completion_tokens")
 
 
 def conversation(messages: list[Message]) -> Conversation:

@@ -108,7 +108,7 @@ class SamplingBody(Body):
     user: Label | None = None
     top_k: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
     ignore_eos: bool | None = None
     guided_regex: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
 

@@ -36,7 +36,7 @@ class AnswerFormat:
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """max_tokens None is as many as fit. logprobs None is none, else how many alternatives beside each token.
-    prompt_param is what the transport calls the prompt, for error messages."""
+    prompt_param and max_tokens_param are what the transport calls the two, for error messages."""
 
     prompts: tuple[Prompt, ...]
     n: int = 1
@@ -55,6 +55,7 @@ class GenerateRequest:
     ignore_eos: bool = False
     answer_format: AnswerFormat | None = None
     prompt_param: str = "prompt"
+    max_tokens_param: str = "max_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,9 @@ def _max_tokens(request: GenerateRequest, num_prompt_tokens: int, max_model_len:
         )
     if request.max_tokens is not None and request.max_tokens > room:
         raise InvalidRequestError(
-            f"max_tokens ({request.max_tokens}) plus the prompt's {num_prompt_tokens} tokens exceeds "
+            f"{request.max_tokens_param} ({request.max_tokens}) plus the prompt's {num_prompt_tokens} tokens exceeds "
             f"max_model_len ({max_model_len}): ask for at most {room}",
-            param="max_tokens",
+            param=request.max_tokens_param,
             code="context_length_exceeded",
         )
     return room if request.max_tokens is None else request.max_tokens

@@ -103,20 +103,25 @@ _REFUSED_ROPE = ("dynamic", "longrope")
 
 
 def read_checkpoint_config(model: str) -> dict[str, Any]:
-    """config.json of a local checkpoint. Raises ConfigError when there is none."""
+    """config.json of a local checkpoint. Raises ConfigError when there is none, or when it is no JSON object."""
     path = Path(model) / "config.json"
     if not path.is_file():
         raise ConfigError(
             f"model ({model}) must be a local directory with a config.json: download the checkpoint first"
         )
-    raw: dict[str, Any] = json.loads(path.read_text())
+    try:
+        raw = json.loads(path.read_text())
+    except ValueError as error:
+        raise ConfigError(f"model ({model}): its config.json is not JSON ({error}): download it again") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"model ({model}): its config.json must be a JSON object: download it again")
     return raw
 
 
 def find(raw: dict[str, Any]) -> Architecture:
     """The checkpoint's architecture. Raises UnsupportedModelError, by name and with the reason."""
     model_type = raw.get("model_type", "")
-    if "quantization_config" in raw:
+    if raw.get("quantization_config"):
         method = raw["quantization_config"].get("quant_method", "unknown")
         raise UnsupportedModelError(
             f"model_type {model_type!r} is quantized (quant_method {method!r}), which this version does not load: "

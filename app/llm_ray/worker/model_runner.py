@@ -55,18 +55,24 @@ class ModelRunner:
         return num_blocks
 
     def init_cache(self, num_blocks: int) -> None:
-        """Allocate the KV pool; the ids of its blocks are 0 to num_blocks - 1."""
+        """Allocate the KV pool; the ids of its blocks are 0 to num_blocks - 1. Raises ConfigError if too large."""
         layers = self.forward.attention
         if not layers:  # a rank without heads
             return
-        self.attention = make_backend(
-            self.config.attention_backend,
-            num_blocks=num_blocks,
-            layers=layers,
-            dtype=self.dtype,
-            block_size=self.config.block_size,
-            device=self.device,
-        )
+        try:
+            self.attention = make_backend(
+                self.config.attention_backend,
+                num_blocks=num_blocks,
+                layers=layers,
+                dtype=self.dtype,
+                block_size=self.config.block_size,
+                device=self.device,
+            )
+        except RuntimeError as error:
+            raise ConfigError(
+                f"a KV cache of {num_blocks} blocks cannot be allocated ({str(error).splitlines()[0][:200]}): "
+                f"lower num_blocks ({self.config.num_blocks}) or kv_cache_bytes ({self.config.kv_cache_bytes})"
+            ) from error
 
     @torch.inference_mode()
     def step(self, plan: StepPlan) -> tuple[StepTensors, Tensor]:

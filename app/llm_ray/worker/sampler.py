@@ -22,6 +22,8 @@ from llm_ray.worker.penalties import TokenCounts, add_bias, apply_penalties
 
 logger = logging.getLogger(__name__)
 
+_LEAST = torch.finfo(torch.float32).tiny
+
 
 @dataclass(slots=True, eq=False)
 class _State:
@@ -58,7 +60,8 @@ class _Draws:
         return _Draws(
             rows=rows,
             states=chosen,
-            temperature=column([one.temperature for one in params], torch.float32),
+            # below float32's smallest it would be 0, and 0 / 0 no number
+            temperature=column([max(one.temperature, _LEAST) for one in params], torch.float32),
             top_k=column([min(one.top_k or vocab_size, vocab_size) for one in params], torch.int64),
             top_p=column([one.top_p for one in params], torch.float64),
             min_p=column([one.min_p for one in params], torch.float64),

@@ -20,7 +20,7 @@ def run(runner: ModelRunner) -> None:
 
     Leaves nothing behind but keys in blocks 0 and 1, which no sequence reads before it has written them.
     """
-    length = min(runner.config.block_size + 1, runner.max_model_len, runner.config.max_num_batched_tokens)
+    length = max(2, min(runner.config.block_size + 1, runner.max_model_len, runner.config.max_num_batched_tokens))
     tokens = [(7 * i + 1) % runner.vocab_size for i in range(length)]
     runner.step(_plan(runner, tokens, 0, length - 1))
     _, decoded = runner.step(_plan(runner, tokens, length - 1, length))
