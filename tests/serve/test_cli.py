@@ -14,9 +14,9 @@ from llm_ray.api.auth import hash_key, load_keys
 from tests.serve.running_app import START_TIMEOUT_S, environment
 
 
-def llm_ray(*args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def llm_ray(*args: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "llm_ray.cli", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment())
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment() | env)
 
 
 def test_every_setting_is_a_flag_with_its_help() -> None:
@@ -80,3 +80,12 @@ def test_a_start_that_fails_tells_the_cause_in_one_line(smollm2: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     last = done.stderr.splitlines()[-1]
     assert last.startswith("llm-ray: the KV cache (1 blocks of")
+
+
+@pytest.mark.serve
+def test_when_ray_does_not_start_nobody_elses_is_joined(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    flags = [f"--model={tmp_path}", "--port=0", "--grpc-port=0", "--num-cpus-per-rank=1e30"]
+    done = llm_ray("serve", *flags, timeout=START_TIMEOUT_S, RAY_ADDRESS="127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith("llm-ray: Ray did not start in 3 attempts: Resource quantities")
