@@ -128,7 +128,7 @@ Still up. Try:
   curl -N {url}/v1/completions -H 'Content-Type: application/json' -d '{completion % DEMO_NAME}'
   curl {url}/llm_backend -H 'Content-Type: application/json' -d '{{"prompt": "The sea is"}}'
   curl {url}/readyz
-  grpcurl -plaintext -d '{{"prompt": "The sea is"}}' {endpoints.grpc} llmray.v1.Inference/Generate
+  grpcurl -plaintext -d '{{"prompt": "The sea is", "max_tokens": 32}}' {endpoints.grpc} llmray.v1.Inference/Generate
 Ctrl-C stops it."""
 
 

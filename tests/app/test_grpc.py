@@ -80,10 +80,13 @@ async def test_a_stream_adds_up_to_the_whole_answer(in_process: Front, tokenizer
     assert chunks[-1].usage.completion_tokens == 20
 
 
-async def test_without_max_tokens_the_answer_fills_the_model(in_process: Front) -> None:
+async def test_without_max_tokens_the_defaults_are_those_of_the_http_api(in_process: Front) -> None:
+    chat = pb.Chat(messages=[pb.Message(role="user", content="a")])
     async with stub(in_process) as client:
-        reply = await client.Generate(pb.GenerateRequest(prompt="a", ignore_eos=True))
-    assert reply.usage.prompt_tokens + reply.usage.completion_tokens == 512
+        prompted = await client.Generate(pb.GenerateRequest(prompt="a", ignore_eos=True))
+        chatted = await client.Generate(pb.GenerateRequest(chat=chat, ignore_eos=True))
+    assert prompted.usage.completion_tokens == 16
+    assert chatted.usage.prompt_tokens + chatted.usage.completion_tokens == 512
 
 
 @pytest.mark.parametrize(

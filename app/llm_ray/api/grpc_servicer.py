@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Protocol
 
 import grpc
@@ -112,15 +111,13 @@ def _request(request: pb.GenerateRequest) -> GenerateRequest:
     try:
         if kind == "chat":
             messages = [{"role": m.role, "content": m.content} for m in request.chat.messages]
-            wanted = chat_request(ChatBody.model_validate({**body, "messages": messages}))
-        else:
-            prompt = list(request.token_ids.ids) if kind == "token_ids" else request.prompt
-            wanted = completion_request(CompletionBody.model_validate({**body, "prompt": prompt}))
+            return chat_request(ChatBody.model_validate({**body, "messages": messages}))
+        prompt = list(request.token_ids.ids) if kind == "token_ids" else request.prompt
+        return completion_request(CompletionBody.model_validate({**body, "prompt": prompt}))
     except ValidationError as error:
         located = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
         failure = validation_failure(located, UNSUPPORTED_FIELDS)
         raise InvalidRequestError(failure.message, param=failure.param) from error
-    return replace(wanted, max_tokens=request.max_tokens if request.HasField("max_tokens") else None)
 
 
 def _sampling(sampling: pb.Sampling) -> dict[str, Any]:
