@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import Field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -25,7 +26,10 @@ DEFAULT_PORT, DEFAULT_GRPC_PORT = 8000, 9000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.error(_unknown(unknown[0], args.flags if hasattr(args, "flags") else ()))
     try:
         args.run(args)
     except ConfigError as error:
@@ -61,24 +65,36 @@ def _parser() -> argparse.ArgumentParser:
     prepare.set_defaults(run=_model_demo)
     key = commands.add_parser("key", help="API keys").add_subparsers(required=True, metavar="COMMAND")
     new = key.add_parser("new", help="make a key: prints the secret, and the entry for the keys file")
-    new.add_argument("--name", required=True, type=_name, help="who it is for; shown in logs and metrics")
+    new.add_argument("--name", required=True, type=_name, help="who it is for; shown in logs")
     new.set_defaults(run=_key_new)
     return parser
 
 
 def _add_serve(commands: Any) -> None:
-    serve = commands.add_parser("serve", help="serve a model on this machine until Ctrl-C")
+    serve = commands.add_parser(
+        "serve",
+        help="serve a model on this machine until Ctrl-C",
+        usage="llm-ray serve --model MODEL [--tp N] [--port N] [setting ...], see llm-ray serve --help",
+    )
     serve.add_argument("--tp", dest="tensor_parallel_size", type=int, default=argparse.SUPPRESS, metavar="N",
                        help="short for --tensor-parallel-size")  # fmt: skip
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     serve.add_argument("--port", type=int, default=DEFAULT_PORT, help="HTTP; 0 is any free one (default: %(default)s)")
     serve.add_argument("--grpc-port", type=int, default=DEFAULT_GRPC_PORT, help="gRPC (default: %(default)s)")
     for config in CONFIGS:
-        group = serve.add_argument_group(f"{config.__name__}", (config.__doc__ or "").splitlines()[0])
+        group = serve.add_argument_group(
+            config.__name__.removesuffix("Config").lower(), (config.__doc__ or "").splitlines()[0]
+        )
         types = get_type_hints(config)
         for f in fields(config):
             _add_setting(group, f, types[f.name])
-    serve.set_defaults(run=_serve)
+    serve.set_defaults(run=_serve, flags=tuple(serve._option_string_actions))
+
+
+def _unknown(flag: str, flags: Sequence[str]) -> str:
+    name = flag.partition("=")[0]
+    near = get_close_matches(name, flags, 1)
+    return f"unknown argument {name}: " + (f"did you mean {near[0]}?" if near else "see --help")
 
 
 def _add_setting(group: Any, f: Field[Any], wanted: Any) -> None:
@@ -105,14 +121,16 @@ def _serve(args: argparse.Namespace) -> None:
     server = parse(ServerConfig, settings(ServerConfig, args))
     deployment = parse(DeploymentConfig, settings(DeploymentConfig, args))
     engine = settings(EngineConfig, args)
-    parse(EngineConfig, engine)  # complain of a wrong flag before anything is downloaded
+    wanted = parse(EngineConfig, engine)  # complain of a wrong flag before anything is downloaded
     engine["model"] = str(model_store.resolve(args.model, log=_say))
     # Refuse before anything starts what would be refused after a minute.
-    architectures.find(architectures.read_checkpoint_config(engine["model"]))
+    checkpoint = architectures.read_checkpoint_config(engine["model"])
+    architectures.find(checkpoint)
+    architectures.check_limits(checkpoint, wanted.tensor_parallel_size, wanted.max_model_len)
     if server.api_keys_file:
         server = replace(server, api_keys_file=str(Path(server.api_keys_file).resolve()))
         load_keys(Path(server.api_keys_file))
-    _say(f"starting {engine['model']} (tensor_parallel_size {engine.get('tensor_parallel_size', 1)})")
+    _say(f"starting {engine['model']} (tensor_parallel_size {wanted.tensor_parallel_size})")
     stdout = sys.stdout
     ports = {"host": args.host, "port": args.port, "grpc_port": args.grpc_port}
     with running(parse(EngineConfig, engine), server, deployment, **ports) as endpoints:

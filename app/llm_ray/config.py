@@ -28,7 +28,9 @@ def setting(default: Any, help: str) -> Any:
 class EngineConfig:
     """How the model is loaded, sharded and scheduled."""
 
-    model: str = setting("", "local directory of a Hugging Face checkpoint (config, safetensors, tokenizer)")
+    model: str = setting(
+        "", "directory of a Hugging Face checkpoint; the command line also takes smollm2 and ids like owner/name"
+    )
     dtype: DType = setting("auto", "weights and activations; auto is the checkpoint's own")
     tensor_parallel_size: int = setting(1, "ranks that share each layer")
     pipeline_parallel_size: int = setting(1, "stages the layers are cut into; only 1 in this version")
@@ -44,7 +46,7 @@ class EngineConfig:
     prefix_caching: bool = setting(True, "reuse the KV blocks of equal prompt prefixes")
     attention_backend: AttentionBackendName = setting("auto", "attention implementation")
     linear_backend: LinearBackendName = setting("auto", "packed repacks weights once for the CPU; plain does not")
-    use_layer_walk: bool = setting(True, "false runs Hugging Face's own forward (slower; the oracle)")
+    use_layer_walk: bool = setting(True, "our own layers; without it Hugging Face's forward runs (slower; the oracle)")
     seed: int = setting(0, "base seed for requests that bring none")
     num_cpus_per_rank: float = setting(1.0, "Ray CPUs reserved for each rank")
     num_gpus_per_rank: float = setting(0.0, "Ray GPUs reserved for each rank")
@@ -95,7 +97,10 @@ PlacementStrategy = Literal["PACK", "STRICT_PACK"]
 
 @dataclass(frozen=True)
 class DeploymentConfig:
-    """How Ray Serve runs the replicas. All of it is always rendered: adding a key later would restart every replica."""
+    """How Ray Serve runs the replicas.
+
+    All of it is always passed on: a key that Serve sees for the first time restarts every replica.
+    """
 
     min_replicas: int = setting(1, "replicas, each with its own ranks, that always run")
     max_replicas: int = setting(1, "replicas at the highest load; equal to min_replicas is a fixed number")

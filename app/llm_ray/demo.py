@@ -44,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Answer on stdout, everything else on stderr."""
-    began = time.monotonic()
     stdout = sys.stdout
     model = demo_model(args.dtype, log=_say)
-    _say(f"starting Ray and {TENSOR_PARALLEL_SIZE} ranks for {DEMO_NAME} ({args.dtype})")
+    began = time.monotonic()
+    _say(f"starting Ray and {TENSOR_PARALLEL_SIZE} ranks for {DEMO_NAME} ({args.dtype}); about half a minute")
     engine = EngineConfig(
         model=str(model),
         dtype=args.dtype,
@@ -113,9 +113,10 @@ def _report(endpoints: Endpoints, timing: Timing) -> None:
         ranks = json.load(response)["ranks"]
     for rank in ranks:
         _say(
-            f"rank {rank['rank']} (pid {rank['pid']}) held {rank['num_parameters'] / 1e6:.1f} M parameters, "
+            f"rank {rank['rank']} (pid {rank['pid']}) holds {rank['num_parameters'] / 1e6:.1f} M parameters, "
             f"{rank['weight_bytes'] / 1e6:.0f} MB, attention {rank['attention_backend']}"
         )
+    _say("the layers are cut between the ranks, the embedding is in each")
 
 
 def _next_steps(endpoints: Endpoints) -> str:

@@ -46,15 +46,24 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(flags: list[str], told: str
     ("flags", "told"),
     [
         (["--port=99999"], "port (99999) must be between 0 and 65535"),
+        (["--tp=9"], "tensor_parallel_size (9) must be at most the model's num_attention_heads (8)"),
+        (["--max-model-len=129"], "max_model_len (129) must be at most the model's max_position_embeddings (128)"),
         (["--host=192.0.2.77"], "host (192.0.2.77) with port (8000) cannot be listened on"),
         (["--api-keys-file=/nowhere.yaml"], "api_keys_file (/nowhere.yaml) cannot be read"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_starts(flags: list[str], told: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    limits = {"num_attention_heads": 8, "max_position_embeddings": 128}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **limits}))
     done = llm_ray("serve", f"--model={tmp_path}", *flags)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr.splitlines()[-1]
+
+
+def test_a_mistyped_flag_is_told_the_nearest_one() -> None:
+    done = llm_ray("serve", "--model=/nowhere", "--tensor-parallel-sise=2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "unknown argument --tensor-parallel-sise: did you mean --tensor-parallel-size?" in done.stderr
 
 
 def test_an_architecture_that_is_not_served_is_refused_by_name(tmp_path: Path) -> None:

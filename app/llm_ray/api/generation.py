@@ -139,7 +139,7 @@ class Answer:
 
     def _timeout(self) -> RequestTimeoutError:
         limit = self._service.server_config.request_timeout_s
-        return RequestTimeoutError(f"the request took longer than request_timeout_s ({limit:g}): ask for fewer tokens")
+        return RequestTimeoutError(f"the request took longer than request_timeout_s ({limit:g}): lower max_tokens")
 
 
 def model_limits(service: Service) -> ModelLimits:

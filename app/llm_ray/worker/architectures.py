@@ -136,6 +136,17 @@ def find(raw: dict[str, Any]) -> Architecture:
     return architecture
 
 
+def check_limits(raw: dict[str, Any], tp_size: int, max_model_len: int) -> None:
+    """What config.json alone tells to be too much; a key that it leaves out is not checked. Raises ConfigError."""
+    for name, value, key in (
+        ("tensor_parallel_size", tp_size, "num_attention_heads"),
+        ("max_model_len", max_model_len, "max_position_embeddings"),
+    ):
+        limit = raw.get(key)
+        if isinstance(limit, int) and value > limit:
+            raise ConfigError(f"{name} ({value}) must be at most the model's {key} ({limit}): lower it")
+
+
 def check(architecture: Architecture, config: Any, tp_size: int, *, uses_walk: bool) -> None:
     """Refuse what the loaded Hugging Face config asks for but cannot have. Raises ConfigError."""
     name = f"model_type {architecture.model_type!r}"

@@ -46,6 +46,7 @@ def read_config(config: EngineConfig) -> tuple[Architecture, PretrainedConfig]:
 
     raw = architectures.read_checkpoint_config(config.model)
     architecture = architectures.find(raw)
+    architectures.check_limits(raw, config.tensor_parallel_size, config.max_model_len)
     hf_config = AutoConfig.from_pretrained(config.model, local_files_only=True)
     uses_walk = config.use_layer_walk and architecture.walk is not None
     architectures.check(architecture, hf_config, config.tensor_parallel_size, uses_walk=uses_walk)
