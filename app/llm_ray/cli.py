@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        parser.error(_unknown(unknown[0], args.flags if hasattr(args, "flags") else ()))
+        parser.error(_unknown(unknown[0]))
     try:
         args.run(args)
     except ConfigError as error:
@@ -88,12 +88,16 @@ def _add_serve(commands: Any) -> None:
         types = get_type_hints(config)
         for f in fields(config):
             _add_setting(group, f, types[f.name])
-    serve.set_defaults(run=_serve, flags=tuple(serve._option_string_actions))
+    serve.set_defaults(run=_serve)
 
 
-def _unknown(flag: str, flags: Sequence[str]) -> str:
-    name = flag.partition("=")[0]
-    near = get_close_matches(name, flags, 1)
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _unknown(argument: str) -> str:
+    name = argument.partition("=")[0]
+    near = get_close_matches(name, [_flag(f.name) for config in CONFIGS for f in fields(config)], 1)
     return f"unknown argument {name}: " + (f"did you mean {near[0]}?" if near else "see --help")
 
 
@@ -109,7 +113,7 @@ def _add_setting(group: Any, f: Field[Any], wanted: Any) -> None:
     else:
         options |= {"type": wanted, "metavar": wanted.__name__.upper()}
     options["required"] = f.name == "model"
-    group.add_argument("--" + f.name.replace("_", "-"), **options)
+    group.add_argument(_flag(f.name), **options)
 
 
 def settings(config: type[Any], args: argparse.Namespace) -> dict[str, Any]:
