@@ -30,6 +30,9 @@ LAYERS: dict[str, set[str]] = {
     | SEAM
     | {"llm_ray.engine.async_engine", "llm_ray.engine.outputs", "llm_ray.engine.stream"}
     | {"llm_ray.tokenizer", "llm_ray.grammar", "llm_ray.metrics"},
+    "llm_ray.deployer": CORE,
+    "llm_ray.model_pull": CORE | {"llm_ray.model_store"},
+    "llm_ray.tracing": set(),
     "llm_ray.serve": {"llm_ray"},
     "llm_ray.launch": {"llm_ray"},
     "llm_ray.cli": {"llm_ray"},
@@ -56,6 +59,12 @@ OWNERS: dict[str, set[str]] = {
     "starlette": {"llm_ray.api", "llm_ray.serve"},
     "pydantic": {"llm_ray.api"},
     "grpc": {"llm_ray.api", "llm_ray.serve"},
+    "kubernetes": {"llm_ray.deployer.kube"},
+    "urllib3": {"llm_ray.deployer.kube"},
+    "boto3": {"llm_ray.model_pull"},
+    "botocore": {"llm_ray.model_pull"},
+    "huggingface_hub": {"llm_ray.model_store", "llm_ray.model_pull"},
+    "opentelemetry": {"llm_ray.tracing"},
 }
 STANDARD_LIBRARY_ONLY = {
     "llm_ray.errors",

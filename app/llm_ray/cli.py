@@ -17,8 +17,10 @@ from llm_ray import demo as demo_module
 from llm_ray import model_store
 from llm_ray.api.auth import hash_key, load_keys, new_key
 from llm_ray.config import DeploymentConfig, EngineConfig, ServerConfig, parse
+from llm_ray.deployer import command as deployer_command
 from llm_ray.errors import ConfigError, LLMRayError
 from llm_ray.launch import running, wait_for_interrupt
+from llm_ray.model_pull import command as pull_command
 from llm_ray.worker import architectures
 
 CONFIGS = (EngineConfig, ServerConfig, DeploymentConfig)
@@ -57,12 +59,16 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="serve a small model with two ranks and ask it something")
     demo_module.add_arguments(demo)
     demo.set_defaults(run=demo_module.run)
+    deployer_command.add_arguments(
+        commands.add_parser("deployer", help="sidecar of the head pod: deploy the Serve config, label serving pods")
+    )
     model = commands.add_parser("model", help="prepare checkpoints").add_subparsers(required=True, metavar="COMMAND")
     prepare = model.add_parser("demo", help="prepare the demo model once, print its directory")
     prepare.add_argument(
         "--dtype", choices=model_store.DEMO_DTYPES, default=model_store.DEMO_DTYPES[0], help="default: %(default)s"
     )
     prepare.set_defaults(run=_model_demo)
+    pull_command.add_commands(model)
     key = commands.add_parser("key", help="API keys").add_subparsers(required=True, metavar="COMMAND")
     new = key.add_parser("new", help="make a key: prints the secret, and the entry for the keys file")
     new.add_argument("--name", required=True, type=_name, help="who it is for; shown in logs")

@@ -1,0 +1,4 @@
+"""The sidecar in the head pod: puts the Serve config where nobody else does, and labels the pods that serve.
+
+`state` reads what Serve and Kubernetes say, `labels` and `puts` decide (pure), `loop` acts on it every two seconds.
+"""

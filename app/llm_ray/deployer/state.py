@@ -1,0 +1,134 @@
+"""What Serve's REST API and the Kubernetes API say, as plain values. Knows nothing of labels or decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SERVING_LABEL = "llm-ray.io/serving"
+CLUSTER_LABEL = "ray.io/cluster"
+NODE_TYPE_LABEL = "ray.io/node-type"
+
+ALIVE_REPLICAS = frozenset({"RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION"})
+"""States of a replica that answers, or is about to go on answering as the same process."""
+
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """One of Serve's proxies: one per node that has replicas, and one on the head."""
+
+    ip: str
+    status: str
+    actor_id: str
+
+
+@dataclass(frozen=True)
+class App:
+    """One Serve application. `deployments` holds (replicas wanted, replicas alive) of each; empty while it is built."""
+
+    status: str
+    deployments: tuple[tuple[int, int], ...] = ()
+    config: Mapping[str, Any] | None = None
+    message: str = ""
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether requests still reach replicas, if they ever did.
+
+        While Serve builds a new version, and after a build that failed, it lists no deployments at all; the old ones
+        go on running unlisted.
+        """
+        return self.status == "RUNNING" or all(alive or not wanted for wanted, alive in self.deployments)
+
+
+@dataclass(frozen=True)
+class Serve:
+    """One answer of GET /api/serve/applications/. Without a controller, Serve is not running."""
+
+    controller: str | None = None
+    apps: Mapping[str, App] | None = None
+    proxies: tuple[Proxy, ...] = ()
+    http_options: Mapping[str, Any] | None = None
+    grpc_options: Mapping[str, Any] | None = None
+
+    @property
+    def live_apps(self) -> dict[str, App]:
+        return {name: app for name, app in (self.apps or {}).items() if app.status != "DELETING"}
+
+    def proxy_at(self, ips: tuple[str, ...]) -> Proxy | None:
+        """The proxy on the node with one of these addresses; a healthy one, should Serve still list a dead one too."""
+        found = [proxy for proxy in self.proxies if proxy.ip in ips]
+        return next((proxy for proxy in found if proxy.status == "HEALTHY"), found[0] if found else None)
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod of the Ray cluster. `is_ending`: terminating, or its containers have finished."""
+
+    name: str
+    uid: str
+    ips: tuple[str, ...]
+    is_labelled: bool = False
+    is_head: bool = False
+    is_ready: bool = True
+    is_ending: bool = False
+
+
+@dataclass(frozen=True)
+class Role:
+    """Whether this Ray cluster may get traffic. None: not known yet. `successor`: the cluster that gets it instead."""
+
+    is_active: bool | None = True
+    successor: str = ""
+
+
+def parse_serve(answer: Mapping[str, Any]) -> Serve:
+    apps = {name: _parse_app(app) for name, app in (answer.get("applications") or {}).items()}
+    proxies = tuple(
+        Proxy(proxy.get("node_ip") or "", proxy.get("status") or "", proxy.get("actor_id") or "")
+        for proxy in (answer.get("proxies") or {}).values()
+    )
+    controller = (answer.get("controller_info") or {}).get("actor_id") or None
+    return Serve(controller, apps, proxies, answer.get("http_options"), answer.get("grpc_options"))
+
+
+def _parse_app(app: Mapping[str, Any]) -> App:
+    deployments = tuple(
+        (
+            int(deployment.get("target_num_replicas") or 0),
+            sum(replica.get("state") in ALIVE_REPLICAS for replica in deployment.get("replicas") or []),
+        )
+        for deployment in (app.get("deployments") or {}).values()
+    )
+    return App(app.get("status") or "", deployments, app.get("deployed_app_config"), app.get("message") or "")
+
+
+def parse_pod(pod: Mapping[str, Any]) -> Pod:
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    labels = metadata.get("labels") or {}
+    ips = [status.get("podIP"), *(entry.get("ip") for entry in status.get("podIPs") or [])]
+    conditions = {entry["type"]: entry["status"] for entry in status.get("conditions") or []}
+    return Pod(
+        name=metadata["name"],
+        uid=metadata.get("uid") or metadata["name"],
+        ips=tuple(dict.fromkeys(ip for ip in ips if ip)),
+        is_labelled=labels.get(SERVING_LABEL) == "true",
+        is_head=labels.get(NODE_TYPE_LABEL) == "head",
+        is_ready=conditions.get("Ready") == "True",
+        is_ending=bool(metadata.get("deletionTimestamp")) or status.get("phase") in FINISHED_PHASES,
+    )
+
+
+def parse_role(cluster: str, service: Mapping[str, Any], incremental: bool) -> Role:
+    """From a RayService: the active cluster gets traffic; in an incremental upgrade the pending one as well."""
+    status = service.get("status") or {}
+    active = (status.get("activeServiceStatus") or {}).get("rayClusterName") or ""
+    pending = (status.get("pendingServiceStatus") or {}).get("rayClusterName") or ""
+    if cluster == active or (incremental and cluster == pending):
+        return Role(True)
+    if not active:
+        return Role(None)
+    return Role(False, active)
