@@ -14,7 +14,7 @@ export RAY_worker_niceness ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 export DS_BUILD_OPS ?= 0
 
-.PHONY: help setup demo serve check fix test test-fast bench bench-peers image image-test lock proto clean
+.PHONY: help setup demo serve check fix test test-fast bench bench-peers image image-test lock proto tools clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -28,16 +28,26 @@ demo: setup  ## start Ray and the app with two ranks, ask it something, stay up 
 serve: setup  ## serve another checkpoint: make serve ARGS="--model PATH --tensor-parallel-size 2"
 	@$(BIN)/llm-ray serve $(ARGS)
 
-check: setup  ## lint, format, types, generated code up to date
+check: setup  ## lint of code and chart, format, types, generated files up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	MYPYPATH=app $(BIN)/mypy
 	$(BIN)/python ci/proto.py --check
+	$(BIN)/python -m ci.chart --check
+	$(BIN)/python -m ci.chart_lock --check
+	$(BIN)/python -m ci.chart.coverage --check
+	$(BIN)/python -m dashboards.build --check
+	$(BIN)/python -m ci.schemas --check
+	$(BIN)/python -m ci.chart_lint
 
 fix: setup  ## format, sort imports, regenerate
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python ci/proto.py
+	$(BIN)/python -m ci.chart
+	$(BIN)/python -m ci.chart_lock
+	$(BIN)/python -m ci.chart.coverage
+	$(BIN)/python -m dashboards.build
 
 test: setup  ## every test, the ones that start Ray included (about 10 minutes)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -62,6 +72,9 @@ lock: setup  ## resolve pyproject.toml anew into the two lock files
 
 proto: setup  ## regenerate the gRPC code
 	$(BIN)/python ci/proto.py
+
+tools: setup  ## build Helm 3 and 4, kubeconform and the other Go programs into the user's cache (minutes, once)
+	$(BIN)/python -m ci.tools build $(ARGS)
 
 clean:  ## remove build outputs and caches of the tools (not .venv, not downloads)
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis app/*.egg-info
