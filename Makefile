@@ -14,7 +14,7 @@ export RAY_worker_niceness ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 export DS_BUILD_OPS ?= 0
 
-.PHONY: help setup demo serve check fix test test-fast bench bench-peers image image-test lock proto tools clean
+.PHONY: help setup demo serve check fix test test-fast bench bench-peers image image-test lock tools clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -49,11 +49,12 @@ fix: setup  ## format, sort imports, regenerate
 	$(BIN)/python -m ci.chart.coverage
 	$(BIN)/python -m dashboards.build
 
-test: setup  ## every test, the ones that start Ray included (about 10 minutes)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: setup  ## every test: those of the chart two at a time, the others, which start Ray, one by one (about 12 minutes)
+	$(BIN)/python -m pytest tests/chart -n 2 --dist worksteal $(subst junit,junit-chart,$(PYTEST_ARGS))
+	$(BIN)/python -m pytest --ignore=tests/chart $(PYTEST_ARGS)
 
-test-fast: setup  ## tests that do not start Ray
-	$(BIN)/python -m pytest -m "not serve" $(PYTEST_ARGS)
+test-fast: setup  ## tests that start no Ray and no Helm
+	$(BIN)/python -m pytest -m "not serve" --ignore=tests/chart $(PYTEST_ARGS)
 
 bench: setup  ## throughput, prefix cache and latency, beside the peers that are installed
 	$(BIN)/python -m bench.run $(ARGS)
@@ -69,9 +70,6 @@ image-test: setup  ## run the image read-only as uid 1000 and get a chat answer 
 
 lock: setup  ## resolve pyproject.toml anew into the two lock files
 	bash ci/lock.sh $(ARGS)
-
-proto: setup  ## regenerate the gRPC code
-	$(BIN)/python ci/proto.py
 
 tools: setup  ## build Helm 3 and 4, kubeconform and the other Go programs into the user's cache (minutes, once)
 	$(BIN)/python -m ci.tools build $(ARGS)

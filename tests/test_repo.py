@@ -207,16 +207,16 @@ def full_run() -> list[str]:
 
 
 def test_ci_accepts_a_run_with_every_suite(tmp_path: Path):
-    assert problems(junit(tmp_path, full_run())) == []
+    assert problems([junit(tmp_path, full_run())]) == []
 
 
 def test_ci_refuses_a_skipped_test(tmp_path: Path):
     skipped = '<testcase classname="tests.app.test_x" name="gone"><skipped/></testcase>'
-    assert problems(junit(tmp_path, [*full_run(), skipped])) == ["skipped: tests.app.test_x.gone"]
+    assert problems([junit(tmp_path, [*full_run(), skipped])]) == ["skipped: tests.app.test_x.gone"]
 
 
 def test_ci_refuses_a_suite_that_did_not_run(tmp_path: Path):
     without_engine = [case for case in full_run() if "tests.engine" not in case]
-    assert problems(junit(tmp_path, without_engine)) == [
+    assert problems([junit(tmp_path, without_engine)]) == [
         f"suite engine ran 0 tests, at least {MINIMUM['engine']} expected"
     ]

@@ -23,7 +23,11 @@ BEGIN, END = "<!-- crd-coverage -->", "<!-- /crd-coverage -->"
 PASSED_THROUGH = ("specOverrides", "extraObjects", "extraContainers", "extraInitContainers")
 """Values that hold Kubernetes objects as they are: what they set is not the chart's doing."""
 CLUSTER = "rayClusterConfig."
-REFUSED_IN_A_RAYSERVICE = (f"{CLUSTER}upgradeStrategy.type", f"{CLUSTER}headGroupSpec.headService.metadata.name")
+REFUSED_IN_A_RAYSERVICE = (
+    f"{CLUSTER}upgradeStrategy.type",
+    f"{CLUSTER}headGroupSpec.headService.metadata.name",
+    f"{CLUSTER}authOptions.enableK8sTokenAuth",
+)
 """By KubeRay's reconciler, and so by the chart."""
 NOBODYS_SITUATION = {"head": {"hostNetwork": True}, "workerDefaults": {"hostNetwork": True}}
 """Values that work and that no file in ci recommends."""
@@ -61,8 +65,8 @@ def section() -> str:
     lines = [
         f"KubeRay {KUBERAY} has {len(cluster)} fields in `RayCluster.spec` and {len(service)} more in",
         "`RayService.spec`, if each field of a pod, a container or a Service counts as one. Ordinary values",
-        f"set {len(ours)} of them; `specOverrides` sets all, less the two that KubeRay refuses in a RayService:",
-        "the cluster's own `upgradeStrategy`, and a fixed name of the head's Service.",
+        f"set {len(ours)} of them; `specOverrides` sets all, less the three that KubeRay refuses in a",
+        "RayService: the cluster's own `upgradeStrategy`, a fixed name of the head's Service, `enableK8sTokenAuth`.",
         "",
         "| part | by ordinary values | by `specOverrides` alone |",
         "| --- | --- | --- |",

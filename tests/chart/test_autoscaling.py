@@ -150,6 +150,11 @@ def test_keda_asks_prometheus_for_the_requests_of_this_release() -> None:
     )
 
 
+@pytest.mark.parametrize(("value", "written"), [(30, "30"), (2.5, "2.5"), (0.001, "0.001")])
+def test_keda_s_threshold_is_a_plain_number_since_keda_knows_no_quantities(value: float, written: str) -> None:
+    assert prometheus(render(scaled("keda", averageValue=value)))["threshold"] == written
+
+
 def test_the_query_asks_for_the_application_that_is_deployed() -> None:
     objects = render(scaled("keda"))
     [application] = kuberay.serve_config(objects.find("RayService"), [])["applications"]

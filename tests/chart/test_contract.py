@@ -91,8 +91,9 @@ def for_kuberay(situation: str, version: str) -> Objects:
 
 
 @every_situation
-def test_helm_3_and_helm_4_render_the_same_bytes(situation):
-    three, four = (documents(rendered(situation, helm=helm)) for helm in ("helm3", "helm4"))
+@pytest.mark.parametrize("release", ["demo", "team.model-2", LONGEST])
+def test_helm_3_and_helm_4_render_the_same_bytes(situation, release):
+    three, four = (documents(rendered(situation, release, helm=helm)) for helm in ("helm3", "helm4"))
     assert three == four
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import Any
 
@@ -38,15 +39,17 @@ def test_the_count_covers_both_kinds():
         assert known in inner
 
 
-APART = ("enableInTreeAutoscaling", ".name", "groupName")
-"""Not with others: autoscaling forbids some, and containers and groups are told apart by their names."""
+APART = ("enableInTreeAutoscaling", ".name", "groupName", "workerGroupSpecs[].idleTimeoutSeconds", "enableK8sTokenAuth")
+"""Not with others: autoscaling and tokens forbid some, and containers and groups are told apart by their names."""
 
 
 @pytest.mark.parametrize("path", coverage.REFUSED_IN_A_RAYSERVICE)
 def test_what_kuberay_refuses_in_a_rayservice_is_refused_by_name(path):
     assert path in {f.path for f in crd_fields("RayService")}
-    with pytest.raises(HelmError, match=r"(upgradeStrategy|headService)\S* .* must be left out with kind RayService"):
-        render({"kind": "RayService", "specOverrides": overrides("RayService", {path: "Recreate"})})
+    value = True if path.endswith("enableK8sTokenAuth") else "Recreate"
+    key = path.removeprefix(coverage.CLUSTER).removesuffix(".type").removeprefix("headGroupSpec.")
+    with pytest.raises(HelmError, match=rf"{re.escape(key)} .* must be (left out|false) with kind RayService"):
+        render({"kind": "RayService", "specOverrides": overrides("RayService", {path: value})})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,11 +58,20 @@ def test_every_field_can_be_set_through_spec_overrides(kind):
     missing = []
     for fields in batches([f for f in crd_fields(kind) if f.path not in coverage.REFUSED_IN_A_RAYSERVICE]):
         wanted = {f.path: sample(f.schema, schema_of(kind), *current(before, f)) for f in fields}
-        if any(path.endswith("enableInTreeAutoscaling") for path in wanted):
-            wanted |= {f.path: "Never" for f in crd_fields(kind) if f.path.endswith("spec.restartPolicy")}
+        wanted |= companions(kind, wanted)
         spec = ray_owner(render({"kind": kind, "specOverrides": overrides(kind, wanted)}))["spec"]
         missing += [path for path, value in wanted.items() if not any(holds(v, value) for v in values_at(spec, path))]
     assert missing == []
+
+
+def companions(kind: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    """What KubeRay asks for beside a field."""
+    needed: dict[str, Any] = {}
+    if any(path.endswith(("enableInTreeAutoscaling", "workerGroupSpecs[].idleTimeoutSeconds")) for path in wanted):
+        needed |= {"spec.restartPolicy": "Never", "enableInTreeAutoscaling": True, "autoscalerOptions.version": "v2"}
+    if any(path.endswith("enableK8sTokenAuth") for path in wanted):
+        needed |= {"authOptions.mode": "token"}
+    return {f.path: value for f in crd_fields(kind) for end, value in needed.items() if f.path.endswith(end)}
 
 
 def batches(fields: list[CrdField]) -> list[list[CrdField]]:

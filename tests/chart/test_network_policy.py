@@ -222,6 +222,7 @@ def logs(**endpoints: str) -> dict[str, Any]:
     [
         (REDIS, "head", 6380),
         ({"model": {"source": "s3://bucket/manifest.json", "s3": S3}}, "worker", 9001),
+        ({"model": {"source": "s3://bucket/manifest.json", "s3": S3}, "head": {"numCpus": 2}}, "head", 9001),
         (TRACES, "head", 4318),
         (TRACES, "worker", 4318),
         (logs(lokiEndpoint="http://loki.svc:3100/otlp"), "worker", 3100),

@@ -26,7 +26,7 @@ def test_a_default_install_says_what_it_is_and_how_to_ask():
     assert f"worker: 1 {TIMES} 1 pod, 1 engine replica in each" in text
     assert "1 head, 1 worker, 0 GPUs at first" in text
     assert "none: pods are placed one by one" in text
-    assert "port-forward service/demo-llm-ray-serve 8000\n" in text
+    assert "port-forward service/demo-llm-ray-serve 8000:8000\n" in text
     assert "curl http://127.0.0.1:8000/v1/completions" in text
     assert "Bearer" not in text
     assert "helm -n serving test demo" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import Field, fields
 from typing import Any
 
@@ -12,7 +13,7 @@ from ci.chart.__main__ import generate
 from ci.chart.values import ChartError
 
 from llm_ray.errors import ConfigError
-from tests.support.chart import CHART
+from tests.support.chart import CHART, render
 
 MINIMAL = """
 # What every group has.
@@ -141,3 +142,11 @@ def app_takes(config: str, name: str, number: int) -> bool:
     except ConfigError:
         return False
     return True
+
+
+def test_the_start_in_the_readme_names_what_is_rendered():
+    text = (CHART / "README.md").read_text()
+    (release,) = re.findall(r"helm install (\S+)", text)
+    (service,) = re.findall(r"service/(\S+)", text)
+    (name,) = re.findall(r"llm-ray\.io/name=(\S+)", text)
+    assert render(release=release).find("Service", service)["metadata"]["labels"]["llm-ray.io/name"] == name

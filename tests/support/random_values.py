@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, note, settings
 
 from tests.support.chart import HelmError, Manifest, Objects, render
 
@@ -23,6 +24,7 @@ KEYS = (
 
 def rendered(values: dict[str, Any], seen: Counter[str], **options: Any) -> Objects | None:
     """What the chart makes of the values, or None where it refuses them, which it may do only by naming a key."""
+    note(f"{json.dumps(values)} {options}")
     try:
         # the schema knows nothing of combinations, and takes a third of the time
         objects = render(values, extra_args=["--skip-schema-validation"], **options)

@@ -81,8 +81,8 @@ externalStorageNamespace: {{ . | quote }}
 backend: rocksdb
 storage:
   size: {{ $gcs.rocksdb.size | quote }}
-  {{- with $gcs.rocksdb.storageClassName }}
-  storageClassName: {{ . | quote }}
+  {{- if not (kindIs "invalid" $gcs.rocksdb.storageClassName) }}
+  storageClassName: {{ $gcs.rocksdb.storageClassName | quote }}
   {{- end }}
 {{- end -}}
 {{- end -}}

@@ -27,7 +27,7 @@ processors:
     spike_limit_percentage: 20
   resource:
     attributes:
-      - {action: upsert, key: service.name, value: {{ include "llm-ray.fullname" . }}}
+      - {action: upsert, key: service.name, value: {{ include "llm-ray.fullname" . | quote }}}
       {{- range $key, $variable := dict "k8s.namespace.name" "K8S_NAMESPACE_NAME" "k8s.node.name" "K8S_NODE_NAME" "k8s.pod.name" "K8S_POD_NAME" "llm_ray.group" "LLM_RAY_GROUP" "ray.cluster" "LLM_RAY_CLUSTER" }}
       - {action: upsert, key: {{ $key }}, value: "${env:{{ $variable }}}"}
       {{- end }}
@@ -93,7 +93,7 @@ operators:
 {{- $collector := .Values.monitoring.logs.collector -}}
 {{- with $collector.lokiEndpoint }}
 otlphttp/loki:
-  endpoint: {{ . }}
+  endpoint: {{ . | quote }}
   {{- if $collector.existingSecret }}
   headers:
     X-Scope-OrgID: ${env:LOKI_TENANT:-}
@@ -103,7 +103,7 @@ otlphttp/loki:
 {{- end }}
 {{- with $collector.elasticsearchEndpoint }}
 elasticsearch:
-  endpoints: [{{ . }}]
+  endpoints: [{{ . | quote }}]
   {{- if $collector.existingSecret }}
   user: ${env:ELASTICSEARCH_USER:-}
   password: ${env:ELASTICSEARCH_PASSWORD:-}

@@ -2,7 +2,7 @@
 {{- define "llm-ray.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
-{{- $registry := $image.registry | default $root.Values.global.imageRegistry -}}
+{{- $registry := $image.registry | default ($root.Values.global | default dict).imageRegistry -}}
 {{- $name := empty $registry | ternary $image.repository (printf "%s/%s" $registry $image.repository) -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $name $image.digest -}}
@@ -13,7 +13,7 @@
 
 {{/* imagePullSecrets of a pod, or nothing. Usage: $ */}}
 {{- define "llm-ray.imagePullSecrets" -}}
-{{- with concat .Values.global.imagePullSecrets .Values.image.pullSecrets | uniq -}}
+{{- with concat ((.Values.global | default dict).imagePullSecrets | default list) .Values.image.pullSecrets | uniq -}}
 imagePullSecrets:
 {{- range . }}
   - name: {{ . | quote }}

@@ -7,8 +7,8 @@ llm-ray.io/name: {{ include "llm-ray.fullname" .root | quote }}
 
 {{/* Labels of an object. Pods take selectorLabels alone: a version among a pod's labels would restart it on every chart bump. */}}
 {{- define "llm-ray.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/name: {{ .root.Values.nameOverride | default .root.Chart.Name }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/name: {{ .root.Values.nameOverride | default .root.Chart.Name | quote }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: llm-ray
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}

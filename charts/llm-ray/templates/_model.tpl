@@ -86,8 +86,8 @@ ephemeral:
   volumeClaimTemplate:
     spec:
       accessModes: [ReadWriteOnce]
-      {{- with $cache.storageClassName }}
-      storageClassName: {{ . | quote }}
+      {{- if not (kindIs "invalid" $cache.storageClassName) }}
+      storageClassName: {{ $cache.storageClassName | quote }}
       {{- end }}
       resources: {requests: {storage: {{ $cache.size | quote }}}}
 {{- end -}}

@@ -60,9 +60,9 @@ Usage: {{ include "llm-ray.headServiceLabels" $ }} → map
 ray.io/node-type: head
 {{- if eq (include "llm-ray.kind" .) "RayService" }}
 ray.io/originated-from-crd: RayService
-ray.io/originated-from-cr-name: {{ include "llm-ray.fullname" . }}
+ray.io/originated-from-cr-name: {{ include "llm-ray.fullname" . | quote }}
 {{- else }}
-ray.io/cluster: {{ include "llm-ray.fullname" . }}
+ray.io/cluster: {{ include "llm-ray.fullname" . | quote }}
 {{- end }}
 {{- end -}}
 

@@ -56,7 +56,7 @@ Usage: "http://collector:4318/v1" → 4318
 {{- define "llm-ray.outsidePorts" -}}
 {{- $values := (index . 0).Values -}}
 {{- $urls := list -}}
-{{- if and (eq (index . 1) "worker") (hasPrefix "s3://" $values.model.source) -}}
+{{- if and (or (eq (index . 1) "worker") (gt (int $values.head.numCpus) 0)) (hasPrefix "s3://" $values.model.source) -}}
 {{- $urls = append $urls $values.model.s3.endpoint -}}
 {{- end -}}
 {{- if and (eq (index . 1) "head") (eq $values.faultTolerance.gcs.type "redis") -}}

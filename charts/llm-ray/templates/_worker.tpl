@@ -8,6 +8,9 @@
 {{- $counts := dict -}}
 {{- if not (kindIs "invalid" $group.spec.numGpus) -}}
 {{- $_ := set $counts "GPU" ($group.spec.numGpus | int64 | toString) -}}
+{{- else if and $group.spec.gpusPerNode (not (regexMatch "gpu$|^nvidia\\.com/mig-[0-9]+g\\.[0-9]+gb$" $group.spec.gpuResourceName)) -}}
+{{- /* KubeRay counts no limits but these. */ -}}
+{{- $_ := set $counts "GPU" (int $group.spec.gpusPerNode | toString) -}}
 {{- end -}}
 groupName: {{ $group.name | quote }}
 {{- /* Left out only where someone else writes it: a RayService's own copy nobody writes, and a default in a list would drift. */}}

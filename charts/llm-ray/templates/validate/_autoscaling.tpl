@@ -13,6 +13,9 @@
 {{- if and (eq $mode "hpa") (eq $hpa.provider "hpa") (lt (int .minReplicas) 1) -}}
 {{- include "llm-ray.refuse" (list (printf "%s.minReplicas" $key) .minReplicas "be at least 1 with autoscaling.hpa.provider hpa: a HorizontalPodAutoscaler below 1 needs a feature gate, and never leaves 0 by itself" "raise it, or set autoscaling.hpa.provider to keda") -}}
 {{- end -}}
+{{- if and (eq $mode "hpa") (eq $hpa.provider "keda") (lt (int .maxReplicas) 1) -}}
+{{- include "llm-ray.refuse" (list (printf "%s.maxReplicas" $key) (int .maxReplicas) "be at least 1 with autoscaling.mode hpa, or nothing could ever be scaled up" "raise it") -}}
+{{- end -}}
 {{- if and (eq $mode "hpa") (not (kindIs "invalid" $hpa.keda.fallbackReplicas)) (gt (int $hpa.keda.fallbackReplicas) (int .maxReplicas)) -}}
 {{- include "llm-ray.refuse" (list "autoscaling.hpa.keda.fallbackReplicas" $hpa.keda.fallbackReplicas (printf "be at most %s.maxReplicas (%d)" $key (int .maxReplicas)) "lower it") -}}
 {{- end -}}

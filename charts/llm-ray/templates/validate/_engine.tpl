@@ -16,6 +16,9 @@
 {{- $min := kindIs "invalid" $given.minReplicas | ternary $totals.minEngines $given.minReplicas | int -}}
 {{- $max := kindIs "invalid" $given.maxReplicas | ternary (max 1 $most) $given.maxReplicas | int -}}
 {{- $lasting := eq .Values.autoscaling.mode "hpa" | ternary (int $totals.minEngines) $most -}}
+{{- if and (not (kindIs "invalid" $given.minReplicas)) (eq $min 0) (gt (int $totals.minEngines) 0) .Values.serve.excludeHead -}}
+{{- include "llm-ray.refuse" (list "serve.deployment.minReplicas" $min "be at least 1 while serve.excludeHead is true: with no replica, no pod is left to take the request that brings one back" "raise it, or set serve.excludeHead to false") -}}
+{{- end -}}
 {{- if and (not (kindIs "invalid" $given.minReplicas)) (gt $min $lasting) -}}
 {{- include "llm-ray.refuse" (list "serve.deployment.minReplicas" $min (printf "be at most %d, the replicas that the workers always hold (with autoscaling.mode serve: at most)" $lasting) "raise the replicas of workers, or leave it null") -}}
 {{- end -}}
@@ -31,6 +34,10 @@
 {{- define "llm-ray.validate.ports" -}}
 {{- $ray := dict "6379" "the GCS" "8080" "Ray's metrics" "8265" "the dashboard" "10001" "Ray clients" "44217" "the autoscaler's metrics"
   "44227" "the dashboard's metrics" "52365" "the dashboard's agent" -}}
+{{- if eq .Values.expose.mesh.type "linkerd" -}}
+{{- $proxy := "Linkerd's proxy" -}}
+{{- $ray = merge $ray (dict "4140" $proxy "4143" $proxy "4190" $proxy "4191" $proxy) -}}
+{{- end -}}
 {{- $ours := dict "serve.httpPort" .Values.serve.httpPort "serve.grpcPort" .Values.serve.grpcPort "deployer.healthPort" .Values.deployer.healthPort -}}
 {{- with .Values.monitoring.logs.collector -}}
 {{- if .enabled -}}

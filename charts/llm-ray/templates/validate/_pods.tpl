@@ -68,7 +68,8 @@
 {{/* Parameters that other values set, or other objects count on. Usage: (list KEY SPEC INSTEAD) */}}
 {{- define "llm-ray.validate.rayStartParams" -}}
 {{- $key := index . 0 -}}
-{{- $instead := merge (dict "labels" (printf "%s.rayLabels" $key) "object-store-memory" (printf "%s.objectStoreMemory" $key)) (index . 2) -}}
+{{- $instead := merge (dict "labels" (printf "%s.rayLabels" $key) "object-store-memory" (printf "%s.objectStoreMemory" $key)
+  "redis-password" "faultTolerance.gcs.redis.existingSecret" "redis-username" "faultTolerance.gcs.redis.username") (index . 2) -}}
 {{- range $name, $value := (index . 1).rayStartParams -}}
 {{- if kindIs "invalid" $value -}}
 {{- else if hasKey $instead $name -}}

@@ -6,7 +6,7 @@ derived values of other helpers, so that it refuses what would be rendered, not 
 {{/* Areas, in the order of values.yaml. Usage: $ → JSON list */}}
 {{- define "llm-ray.validate.areas" -}}
 {{- list "names" "images" "kind" "model" "engine" "topology" "pods" "autoscaling" "gang" "otherGangs" "fabric" "faultTolerance" "expose"
-  "monitoring" "security" "extraObjects" "overrides" "kuberay" | toJson -}}
+  "monitoring" "security" "extraObjects" "overrides" "kuberay" "podParts" | toJson -}}
 {{- end -}}
 
 {{/* One refusal, on a line of its own. Usage: (list KEY VALUE LIMIT FIX) → KEY (VALUE) must LIMIT: FIX */}}

@@ -25,4 +25,11 @@
 {{- if hasKey .Values.commonAnnotations "ray.io/ft-enabled" -}}
 {{- include "llm-ray.refuse" (list "commonAnnotations" "ray.io/ft-enabled" "leave fault tolerance to faultTolerance.gcs: KubeRay refuses a cluster with both" "take the annotation out") -}}
 {{- end -}}
+{{- if hasKey .Values.commonAnnotations "ray.io/external-storage-namespace" -}}
+{{- include "llm-ray.refuse" (list "commonAnnotations" "ray.io/external-storage-namespace" "leave the namespace in Redis to faultTolerance.gcs: KubeRay refuses a cluster with both" "set faultTolerance.gcs.redis.externalStorageNamespace instead") -}}
+{{- end -}}
+{{- $timeout := index .Values.commonAnnotations "ray.io/initializing-timeout" -}}
+{{- if and (hasKey .Values.commonAnnotations "ray.io/initializing-timeout") (not (regexMatch "^([0-9]*[1-9][0-9]*|([0-9.]*[1-9][0-9.]*(ns|us|ms|s|m|h))+)$" (toString $timeout))) -}}
+{{- include "llm-ray.refuse" (list "commonAnnotations.ray.io/initializing-timeout" (toString $timeout) "be a duration above 0, or KubeRay refuses the RayService" "write it like 30m, or as a whole number of seconds") -}}
+{{- end -}}
 {{- end -}}

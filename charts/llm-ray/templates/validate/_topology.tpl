@@ -47,6 +47,15 @@
 {{- if and (ge (int .ranks) 1) (gt $needed (float64 .gpus)) -}}
 {{- include "llm-ray.refuse" (list (printf "workers.%s.%s" .name $key) (int .gpus) (printf "be at least %v for %d ranks of engine.numGpusPerRank %v each" $needed (int .ranks) $perRank) "raise it, or lower ranksPerNode; ranks of all groups are alike") -}}
 {{- end -}}
+{{- $group := . -}}
+{{- range $section := list "requests" "limits" -}}
+{{- $given := index (index $group.spec.resources $section | default dict) $group.spec.gpuResourceName -}}
+{{- if not (kindIs "invalid" $given) -}}
+{{- if ne (include "llm-ray.milli" $given | int64) (mul $group.spec.gpusPerNode 1000 | int64) -}}
+{{- include "llm-ray.refuse" (list (printf "workers.%s.resources.%s.%s" $group.name $section $group.spec.gpuResourceName) (toString $given) (printf "equal workers.%s.gpusPerNode (%d), from which ranks and Ray's GPUs are counted" $group.name (int $group.spec.gpusPerNode)) "take it out, and set gpusPerNode") -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and .spec.resourceClaims (kindIs "invalid" .spec.numGpus) -}}
 {{- include "llm-ray.refuse" (list (printf "workers.%s.numGpus" .name) nil "say how many GPUs resourceClaims bring, because KubeRay does not count claims" "set it to that number") -}}
 {{- end -}}
@@ -70,6 +79,12 @@
 {{- else if not (kindIs "invalid" $limit) -}}
 {{- if lt (divf (include "llm-ray.milli" $limit | float64) 1000 | ceil) $needed -}}
 {{- include "llm-ray.refuse" (list (printf "workers.%s.resources.limits.cpu" .name) (toString $limit) $why "raise it, or set it to null, which is enough") -}}
+{{- end -}}
+{{- end -}}
+{{- $request := (.spec.resources.requests | default dict).cpu -}}
+{{- if and (kindIs "invalid" $limit) (not (kindIs "invalid" $request)) -}}
+{{- if gt (include "llm-ray.milli" $request | int64) (mul .cpus 1000 | int64) -}}
+{{- include "llm-ray.refuse" (list (printf "workers.%s.resources.requests.cpu" .name) (toString $request) (printf "be at most its limit (%d), which follows from ranks and replicas" (int .cpus)) "lower it, or raise the limit by resources.limits.cpu") -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
