@@ -50,7 +50,7 @@ fix: setup  ## format, sort imports, regenerate
 	$(BIN)/python -m dashboards.build
 
 test: setup  ## every test: those of the chart two at a time, the others, which start Ray, one by one (about 12 minutes)
-	$(BIN)/python -m pytest tests/chart -n 2 --dist worksteal $(subst junit,junit-chart,$(PYTEST_ARGS))
+	$(BIN)/python -m pytest tests/chart -n 2 --dist worksteal $(subst junit.xml,junit-chart.xml,$(PYTEST_ARGS))
 	$(BIN)/python -m pytest --ignore=tests/chart $(PYTEST_ARGS)
 
 test-fast: setup  ## tests that start no Ray and no Helm

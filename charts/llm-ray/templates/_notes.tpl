@@ -41,6 +41,9 @@ none: running pods stay as they are; delete them to renew them
 {{- end -}}
 {{- if and (ne .Values.fabric.type "none") .Values.fabric.rdma -}}
 {{- $out = append $out (printf "fabric.rdma: capability IPC_LOCK needs a namespace that Pod Security leaves at `privileged` (kubectl label namespace %s pod-security.kubernetes.io/enforce=privileged), or an exemption" .Release.Namespace) -}}
+{{- with .Values.security.podSecurityContext.runAsUser -}}
+{{- $out = append $out (printf "fabric.rdma: a capability has no effect for user %v until the node's container runtime runs with an unlimited memlock (LimitMEMLOCK=infinity)" (int .)) -}}
+{{- end -}}
 {{- end -}}
 {{- if eq .Values.gang.provider "podgroup" -}}
 {{- $out = append $out "gang.provider podgroup: the KubeRay operator must run without --batch-scheduler, or its own PodGroup takes the pods and nothing starts" -}}

@@ -10,6 +10,9 @@
 {{- include "llm-ray.refuse" (list "specOverrides.workerGroups" $name (printf "name a group of workers (%s)" (join ", " $names)) "rename it, or add the group to workers") -}}
 {{- end -}}
 {{- end -}}
+{{- with index .Values.commonAnnotations "ray.io/overwrite-container-cmd" -}}
+{{- include "llm-ray.refuse" (list "commonAnnotations.ray.io/overwrite-container-cmd" . "be left out: KubeRay would then start no Ray in any pod" "take it out") -}}
+{{- end -}}
 {{- if eq (include "llm-ray.kind" .) "RayCluster" -}}
 {{- include "llm-ray.refuseAll" (list (dict "specOverrides.rayService" $overrides.rayService) "be empty with kind RayCluster" "set kind to RayService, or use specOverrides.rayCluster") -}}
 {{- end -}}
