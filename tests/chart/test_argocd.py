@@ -37,9 +37,15 @@ def test_the_chart_takes_the_values_of_the_example_application():
         namespace=spec["destination"]["namespace"],
     )
     assert {o["metadata"]["namespace"] for o in objects} == {"llm"}
-    ignored = {d["kind"] for d in spec["ignoreDifferences"]}
-    assert ignored == {"WorkerGroupScale"}
-    scale = objects.find("WorkerGroupScale")
+    assert objects.all("RayService"), "with an autoscaler, nobody but Helm writes into the chart's objects"
+
+
+def test_what_the_examples_ignore_is_what_the_chart_leaves_to_the_autoscaler():
+    for spec in (load("application.yaml")["spec"], load("applicationset.yaml")["spec"]["template"]["spec"]):
+        assert spec["ignoreDifferences"] == [
+            {"group": "llm-ray.io", "kind": "WorkerGroupScale", "jsonPointers": ["/spec/replicas"]}
+        ]
+    scale = render({"autoscaling": {"mode": "hpa"}}).find("WorkerGroupScale")
     assert "replicas" not in scale["spec"], "the HPA writes it"
 
 

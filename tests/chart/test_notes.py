@@ -9,6 +9,12 @@ import pytest
 
 from tests.support.chart import CHART, run_helm
 
+FABRIC = {
+    "fabric": {
+        "type": "macvlan",
+        "networks": {"a": {"resourceName": "rdma/a", "master": "eth1", "ipam": {"range": "10.0.0.0/16"}}},
+    }
+}
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
@@ -68,6 +74,16 @@ def test_an_upgrade_is_announced(values, words):
     ("values", "words"),
     [
         ({"engine": {"pipelineParallelSize": 2}}, "engine.pipelineParallelSize (2): app version"),
+        ({"workers": {"a": {"gpusPerNode": 1}}}, "workers.a.gpusPerNode (1): app version 0.1.0 computes on CPUs"),
+        (
+            {"workers": {"a": {"shmSize": "8Gi"}}},
+            "workers.a.resources.limits.memory (4Gi): its /dev/shm may grow to 8Gi",
+        ),
+        ({"workers": {"a": {"ranksPerNode": 1}}, "engine": {"tensorParallelSize": 2}}, "one engine spans 2 pods"),
+        ({"autoscaling": {"mode": "hpa"}}, "needs the chart llm-ray-scaler"),
+        ({"autoscaling": {"mode": "hpa"}}, "an adapter that serves llm_ray_requests"),
+        (FABRIC, "the second network carries nothing yet"),
+        (FABRIC, "a capability has no effect for user 1000"),
         ({"model": {"cache": {"type": "hostPath"}}}, "/var/cache/llm-ray must be writable for user 1000"),
         ({"gang": {"provider": "podgroup"}}, "must run without --batch-scheduler"),
         ({"gang": {"provider": "kuberay", "scheduler": "volcano"}}, "must run with --batch-scheduler=volcano"),

@@ -91,9 +91,6 @@ def test_gpus_that_kuberay_counts_are_left_to_it(name: str):
 
 
 REFUSED = {
-    "hf name": {"model": {"source": f"hf://own er/name@{'a' * 40}"}},
-    "s3 manifest": {"model": {"source": "s3://bucket/path/manifest.yaml"}},
-    "s3 bucket": {"model": {"source": "s3://My_Bucket/path/manifest.json"}},
     "s3 endpoint": {"model": {"s3": {"endpoint": "minio:9000"}}},
     "repository with tag": {"image": {"repository": "llm-ray/llm-ray:1.0"}},
     "repository in capitals": {"image": {"repository": "LLM/Ray"}},

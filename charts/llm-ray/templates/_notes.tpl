@@ -36,6 +36,24 @@ none: running pods stay as they are; delete them to renew them
 {{- if gt (int .Values.engine.pipelineParallelSize) 1 -}}
 {{- $out = append $out (printf "engine.pipelineParallelSize (%d): app version %s serves only 1; the application will not start with it" (int .Values.engine.pipelineParallelSize) .Chart.AppVersion) -}}
 {{- end -}}
+{{- $groups := (include "llm-ray.groups" . | fromJson).groups -}}
+{{- range $groups -}}
+{{- if .gpus -}}
+{{- $out = append $out (printf "workers.%s.gpusPerNode (%d): app version %s computes on CPUs; these GPUs are reserved and stay idle" .name (int .spec.gpusPerNode) $.Chart.AppVersion) -}}
+{{- end -}}
+{{- if gt (include "llm-ray.milli" .shmSize | float64) (include "llm-ray.milli" .spec.resources.limits.memory | float64) -}}
+{{- $out = append $out (printf "workers.%s.resources.limits.memory (%v): its /dev/shm may grow to %s, which counts against it; weights come on top" .name .spec.resources.limits.memory .shmSize) -}}
+{{- end -}}
+{{- if and (gt (int .hosts) 1) (eq $.Values.gang.provider "none") -}}
+{{- $out = append $out (printf "workers.%s: one engine spans %d pods; with gang.provider none, half of them may wait for ever and hold what others need" .name (int .hosts)) -}}
+{{- end -}}
+{{- end -}}
+{{- if ne .Values.fabric.type "none" -}}
+{{- $out = append $out (printf "fabric.type (%s): the ranks of app version %s talk over gloo on %s; the second network carries nothing yet" .Values.fabric.type .Chart.AppVersion (.Values.fabric.controlInterface | default "the interface that gloo picks")) -}}
+{{- end -}}
+{{- if eq .Values.autoscaling.mode "hpa" -}}
+{{- $out = append $out (printf "autoscaling.mode hpa: needs the chart llm-ray-scaler (CRD workergroupscales.llm-ray.io), pods that Prometheus scrapes, and %s" (eq .Values.autoscaling.hpa.provider "keda" | ternary "KEDA" (printf "an adapter that serves %s" .Values.autoscaling.hpa.metricName))) -}}
+{{- end -}}
 {{- if and (include "llm-ray.modelIsFetched" .) (eq .Values.model.cache.type "hostPath") -}}
 {{- $out = append $out (printf "model.cache.type hostPath: Pod Security `baseline` forbids it, and %s must be writable for user %v on every node" .Values.model.cache.hostPath (.Values.security.podSecurityContext.runAsUser | default 1000 | int)) -}}
 {{- end -}}

@@ -12,7 +12,10 @@
 {{- include "llm-ray.refuseAll" (list (dict "model.s3.versionId" $s3.versionId "model.s3.sha256" $s3.sha256 "model.s3.endpoint" $s3.endpoint)
   (printf "be empty unless model.source is s3://…; it is %s" .Values.model.source) "take it out, or change model.source") -}}
 {{- end -}}
-{{- if and (eq $kind "hf") (not (regexMatch "@[0-9a-f]{40}$" .Values.model.source)) -}}
+{{- $forms := "^(hf://[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+@[A-Za-z0-9_./-]+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+\\.json|pvc://[a-z0-9][-a-z0-9.]*(/.*)?|oci://.+|/.+)$" -}}
+{{- if not (regexMatch $forms .Values.model.source) -}}
+{{- include "llm-ray.refuse" (list "model.source" .Values.model.source "be hf://owner/name@COMMIT, s3://bucket/path/manifest.json, pvc://claim/path, oci://image@sha256:… or /path" "for a Hugging Face model write hf://, its name, @ and a commit (git ls-remote shows it)") -}}
+{{- else if and (eq $kind "hf") (not (regexMatch "@[0-9a-f]{40}$" .Values.model.source)) -}}
 {{- include "llm-ray.refuse" (list "model.source" .Values.model.source "pin one commit of the repository, because branches and tags move" "end it with @ and the 40 hexadecimal digits of a commit") -}}
 {{- end -}}
 {{- include "llm-ray.validate.cache" . -}}

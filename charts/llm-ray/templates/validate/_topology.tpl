@@ -31,7 +31,11 @@
 {{- $fit = eq (mod $world $n) 0 | ternary $n $fit -}}
 {{- end -}}
 {{- $fit = ge $ranks $world | ternary (sub $ranks (mod $ranks $world)) $fit | int -}}
+{{- if not (or .spec.ranksPerNode .spec.numOfHosts) -}}
+{{- include "llm-ray.refuse" (list (printf "workers.%s.gpusPerNode" .name) (int .gpus) (printf "divide, or be a multiple of, the engine's %d ranks (engine.tensorParallelSize × pipelineParallelSize)" $world) (printf "set it, or ranksPerNode, to %d, or change the engine's sizes" $fit)) -}}
+{{- else -}}
 {{- include "llm-ray.refuse" (list (printf "workers.%s.ranksPerNode × numOfHosts" .name) (printf "%d × %d" $ranks $hosts) (printf "hold whole engines of engine.tensorParallelSize × pipelineParallelSize = %d ranks, none cut across pods of another" $world) (printf "set workers.%s.ranksPerNode to %d and leave numOfHosts null, or change the engine's sizes" .name $fit)) -}}
+{{- end -}}
 {{- else if and (lt $ranks $world) (eq ($strategy | default "") "STRICT_PACK") -}}
 {{- include "llm-ray.refuse" (list "serve.deployment.placementStrategy" $strategy (printf "be PACK when an engine of %d ranks spans %d pods of workers.%s" $world (div $world $ranks) .name) "leave it null") -}}
 {{- end -}}
