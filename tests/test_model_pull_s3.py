@@ -135,9 +135,7 @@ def test_of_several_at_once_one_downloads_and_all_succeed(bucket: Bucket, tmp_pa
     assert contents(tmp_path / "m") == FILES
 
 
-def test_a_changed_object_under_the_same_name_is_refused_and_nothing_of_it_is_kept(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+def test_a_changed_object_under_the_same_name_is_refused_and_nothing_of_it_is_kept(bucket, tmp_path):
     source = bucket.upload(FILES)
     bucket.put("tokenizer.json", b"[]")
     with pytest.raises(
@@ -207,9 +205,7 @@ def test_too_little_room_is_told_before_the_first_file(bucket: Bucket, tmp_path:
     assert contents(tmp_path / "m") == {}
 
 
-def test_a_disk_that_fills_up_meanwhile_leaves_no_half_file(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_meanwhile_leaves_no_half_file(bucket, tmp_path, monkeypatch):
     source = bucket.upload(FILES)
 
     def full(temporary: Path, path: Path) -> None:
@@ -269,9 +265,7 @@ def test_what_is_no_manifest_is_refused(bucket: Bucket, tmp_path: Path, manifest
         ({"bucket": "no-such-bucket"}, r"the store refused it \(NoSuchBucket"),
     ],
 )
-def test_what_the_store_refuses_is_told_with_its_words(
-    bucket: Bucket, tmp_path: Path, change: dict[str, str], message: str
-) -> None:
+def test_what_the_store_refuses_is_told_with_its_words(bucket, tmp_path, change, message):
     source = bucket.upload(FILES)
     url = source[0].replace(bucket.name, change.get("bucket", bucket.name))
     with pytest.raises(ConfigError, match=message):
@@ -288,9 +282,7 @@ def test_a_store_that_is_not_there_and_missing_credentials_say_what_to_set(bucke
 
 
 @pytest.mark.parametrize(("times", "succeeds"), [(1, True), (1000, False)])
-def test_a_connection_that_breaks_off_is_tried_again(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, succeeds: bool
-) -> None:
+def test_a_connection_that_breaks_off_is_tried_again(bucket, tmp_path, monkeypatch, times, succeeds):
     source = bucket.upload(FILES)
     with breaking_off(times, bucket.url) as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
