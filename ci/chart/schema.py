@@ -37,7 +37,26 @@ def build(root: Value, defs: Mapping[str, Schema]) -> Schema:
     body = _object(root, own)
     body["properties"]["enabled"] = {"type": "boolean"}
     used = kubernetes.closure({**available, **own}, kubernetes.references(body))
-    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "llm-ray", **body, "$defs": used}
+    whole = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "llm-ray", **body, "$defs": used}
+    return dict(with_known_keys(whole))
+
+
+def with_known_keys(schema: Any) -> Any:
+    """The schema, in which an unknown key is refused with the keys that there are.
+
+    A plain `false` makes Helm say that a key is not allowed, and nothing else. It prints a const as it is, after
+    `value must be`; nothing is that value, because `not` excludes it.
+    """
+    if isinstance(schema, list):
+        return [with_known_keys(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {key: with_known_keys(below) for key, below in schema.items()}
+    if told.get("additionalProperties") is False and told.get("properties"):
+        keys = ", ".join(sorted(told["properties"]))
+        words = f"left out: there is no such key here; correct it to one of {keys}, or take it away"
+        told["additionalProperties"] = {"const": words, "not": {"const": words}}
+    return told
 
 
 def describe(value: Value, defs: Mapping[str, Schema]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -164,6 +165,23 @@ def test_an_unknown_key_is_refused_at_every_level(helm: str):
         render(with_typos(everything(), typos), helm=helm)
     assert len(typos) > 200
     assert [typo for typo in typos if typo not in refused.value.message] == []
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize(
+    ("values", "place", "right"),
+    [
+        ({"engine": {"tensorParalelSize": 2}}, "/engine/tensorParalelSize", "tensorParallelSize"),
+        ({"workers": {"a": {"gpuPerNode": 2}}}, "/workers/a/gpuPerNode", "gpusPerNode"),
+        ({"workers": {"a": {"tolerations": [{"kye": "x"}]}}}, "/workers/a/tolerations/0/kye", "key"),
+        ({"enigne": {}}, "/enigne", "engine"),
+    ],
+)
+def test_a_typo_is_told_where_it_is_and_which_keys_there_are(helm: str, values: Data, place: str, right: str):
+    with pytest.raises(HelmError) as refused:
+        render(values, helm=helm)
+    [line] = [line for line in refused.value.message.splitlines() if f"at '{place}'" in line]
+    assert re.search(rf"there is no such key here; correct it to one of .*\b{right}\b.*, or take it away", line)
 
 
 @pytest.mark.parametrize("helm", HELMS)

@@ -83,7 +83,10 @@ def test_types_follow_from_defaults_and_comments_go_over_them():
     assert made["properties"]["b"]["type"] == "number"
     assert made["properties"]["c"]["type"] == "boolean"
     assert {"a", "b", "c"} <= set(made["required"])
-    assert made["additionalProperties"] is False
+    unknown = made["additionalProperties"]
+    check = jsonschema.Draft7Validator(unknown)
+    assert "there is no such key here; correct it to one of a, b, c, enabled, " in unknown["const"]
+    assert not any(check.is_valid(value) for value in (None, 1, {}, "x", unknown["const"]))
 
 
 def test_a_group_may_leave_out_or_null_every_key_but_adds_none():
