@@ -1,10 +1,8 @@
 # Every step of development and CI is one target; a bare `make` lists them.
 .DEFAULT_GOAL := help
-SHELL := /bin/bash
 BIN := .venv/bin
-ONCE ?=
-ARGS ?=
-PYTEST_ARGS ?=
+IMAGE ?= build/llm-ray.tar
+GENERATED := ci.proto ci.chart ci.chart_lock ci.chart.coverage dashboards.build
 
 # The engine runs on CPU ranks that share this machine's cores: no spinning, one thread each, no nice level.
 export DS_ACCELERATOR ?= cpu
@@ -14,16 +12,19 @@ export RAY_worker_niceness ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 export DS_BUILD_OPS ?= 0
 
-.PHONY: help setup demo serve check fix test test-fast bench bench-peers image image-test lock tools clean
+.PHONY: help setup demo cluster-demo serve check fix test test-fast test-live lab-up lab-down lab-status lab-load bench bench-peers image image-test lock tools clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
 setup:  ## make .venv from requirements.lock (does nothing when it is up to date)
 	@bash ci/setup.sh
 
 demo: setup  ## start Ray and the app with two ranks, ask it something, stay up (ONCE=1: exit after the answer)
 	@$(BIN)/llm-ray demo $(if $(filter-out 0,$(ONCE)),--once) $(ARGS)
+
+cluster-demo: setup  ## a Kubernetes on this machine, the chart installed in it, and a streamed answer; needs root and Go
+	@$(BIN)/python -m ci.lab.demo $(ARGS)
 
 serve: setup  ## serve another checkpoint: make serve ARGS="--model PATH --tensor-parallel-size 2"
 	@$(BIN)/llm-ray serve $(ARGS)
@@ -32,29 +33,30 @@ check: setup  ## lint of code and chart, format, types, generated files up to da
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	MYPYPATH=app $(BIN)/mypy
-	$(BIN)/python ci/proto.py --check
-	$(BIN)/python -m ci.chart --check
-	$(BIN)/python -m ci.chart_lock --check
-	$(BIN)/python -m ci.chart.coverage --check
-	$(BIN)/python -m dashboards.build --check
+	set -e; for module in $(GENERATED); do $(BIN)/python -m $$module --check; done
 	$(BIN)/python -m ci.schemas --check
 	$(BIN)/python -m ci.chart_lint
 
 fix: setup  ## format, sort imports, regenerate
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/python ci/proto.py
-	$(BIN)/python -m ci.chart
-	$(BIN)/python -m ci.chart_lock
-	$(BIN)/python -m ci.chart.coverage
-	$(BIN)/python -m dashboards.build
+	set -e; for module in $(GENERATED); do $(BIN)/python -m $$module; done
 
 test: setup  ## every test: those of the chart two at a time, the others, which start Ray, one by one (about 12 minutes)
 	$(BIN)/python -m pytest tests/chart -n 2 --dist worksteal $(subst junit.xml,junit-chart.xml,$(PYTEST_ARGS))
-	$(BIN)/python -m pytest --ignore=tests/chart $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --ignore=tests/chart --ignore=tests/live $(PYTEST_ARGS)
 
 test-fast: setup  ## tests that start no Ray and no Helm
-	$(BIN)/python -m pytest -m "not serve" --ignore=tests/chart $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not serve" --ignore=tests/chart --ignore=tests/live $(PYTEST_ARGS)
+
+test-live: setup  ## every test on a real Kubernetes, which it starts here (root and Go), or on that of --kube-config
+	$(BIN)/python -m ci.live $(PYTEST_ARGS)
+
+lab-up lab-down lab-status: setup  ## the lab: a real Kubernetes on this machine (ARGS="--profile all"), see docs/lab.md
+	@$(BIN)/python -m ci.lab $(@:lab-%=%) $(ARGS)
+
+lab-load: setup  ## load IMAGE=build/llm-ray.tar into the lab's nodes
+	@$(BIN)/python -m ci.lab load $(IMAGE)
 
 bench: setup  ## throughput, prefix cache and latency, beside the peers that are installed
 	$(BIN)/python -m bench.run $(ARGS)

@@ -238,10 +238,22 @@ def build(variant: str, ref: str, target: Path) -> str:
         for number, step in enumerate(dockerfile.steps, start=1):
             builder.run(number, step)
         target.parent.mkdir(parents=True, exist_ok=True)
-        digest = oci.write_archive(target, ref, builder.layers, config_of(dockerfile))
+        digest = archive(target, ref, builder.layers, config_of(dockerfile))
         prune(folder, variant, builder.used)
     for layer in builder.layers:
         say(f"layer {layer.size / 1e6:7.0f} MB  {layer.created_by[:80]}")
+    return digest
+
+
+def archive(target: Path, ref: str, layers: list[oci.Layer], config: dict[str, object]) -> str:
+    """Write the archive unless it holds this image already; answers with the digest of its manifest."""
+    recipe = json.dumps([ref, [layer.digest for layer in layers], config], sort_keys=True)
+    made_of = target.with_suffix(".json")
+    if target.exists() and made_of.exists() and made_of.read_text() == recipe:
+        return oci.identify(target)[1]
+    made_of.unlink(missing_ok=True)
+    digest = oci.write_archive(target, ref, layers, config)
+    made_of.write_text(recipe)
     return digest
 
 

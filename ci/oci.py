@@ -149,6 +149,22 @@ def unpack(archive: Path, root: Path) -> dict[str, Any]:
         return config
 
 
+def identify(archive: Path) -> tuple[str, str]:
+    """(name, digest) of the image in an OCI archive. Raises ValueError for another file, or an image without a name."""
+    try:
+        with tarfile.open(archive) as tar:
+            image = json.load(_member(tar, "index.json"))["manifests"][0]
+    except (tarfile.TarError, KeyError, IndexError) as error:
+        raise ValueError(
+            f"{archive} is not an OCI archive ({error}): make one with `make image`, or skopeo copy"
+        ) from error
+    names = image.get("annotations", {})
+    ref = names.get("io.containerd.image.name") or names.get("org.opencontainers.image.ref.name", "")
+    if ":" not in ref:
+        raise ValueError(f"{archive} does not say its image's name: add the annotation io.containerd.image.name")
+    return ref, image["digest"]
+
+
 def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
     found = tar.extractfile(name)
     assert found is not None

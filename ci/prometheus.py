@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from ci import debian
-from ci.tools.build import ToolError
+from ci.tools import ToolError
 from llm_ray.model_store import cache_dir
 
 SUITE = "forky"  # Prometheus 3; its programs need nothing but a libc of bookworm's age

@@ -56,15 +56,15 @@ def run(args: argparse.Namespace) -> None:
     )
     with running(engine, ServerConfig(), DeploymentConfig(), show_logs=False) as endpoints:
         _say(f"ready in {time.monotonic() - began:.1f} s at {endpoints.url}\n\n> {QUESTION}")
-        timing = _answer(endpoints, stdout)
+        timing = answer(endpoints, stdout)
         _report(endpoints, timing)
         if not args.once:
             _say(_next_steps(endpoints))
             wait_for_interrupt()
 
 
-def _answer(endpoints: Endpoints, stdout: TextIO) -> Timing:
-    """Print the streamed answer piece by piece."""
+def answer(endpoints: Endpoints, stdout: TextIO) -> Timing:
+    """Ask the demo's question and print the streamed answer piece by piece."""
     sent = time.monotonic()
     first_token_s, num_tokens = 0.0, 0
     for event in _stream(endpoints):

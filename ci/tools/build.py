@@ -1,18 +1,16 @@
 """Build a tool once and keep it in the user's cache, under a name made from all that decides what is in it.
 
-Knows Go and the file system; what the tools are is in spec.py.
+Knows the file system; what Go does is in go.py, what the tools are in spec.py.
 """
 
 from __future__ import annotations
 
 import fcntl
-import functools
 import hashlib
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,13 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ci.tools.go import Caches, ToolError, check_c, compile_into, go_settings
 from ci.tools.spec import TOOLS, Tool
+from llm_ray.model_store import cache_dir
 
 KEPT_BUILDS = 2  # of each tool: this checkout's and one other's
-
-
-class ToolError(Exception):
-    """A tool cannot be had; the message says why and what to do."""
 
 
 def binary(name: str) -> Path:
@@ -34,118 +30,88 @@ def binary(name: str) -> Path:
     tool = TOOLS.get(name)
     if tool is None:
         raise ToolError(f"no tool is called {name!r}: choose one of {', '.join(TOOLS)}")
-    go = _go_settings(tool)
-    path = _home() / f"{tool.name}-{_key(tool, go)}" / tool.name
-    if not path.is_file():
-        with _locked():
-            if not path.is_file():
-                _build(tool, path, go)
-    return path
+    return built(tool, cache_dir() / "tools", Caches()) / tool.name
 
 
-def _home() -> Path:
-    """`tools` in the directory that the app's model store uses: $LLM_RAY_CACHE, or llm-ray in the user's cache."""
-    own = os.environ.get("LLM_RAY_CACHE")
-    if own:
-        return Path(own).expanduser().resolve() / "tools"
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "llm-ray" / "tools"
+def built(tool: Tool, home: Path, caches: Caches) -> Path:
+    """The folder of the tool's programs below `home`; they are built if any is missing. Raises ToolError."""
+    go = go_settings(tool)
+    folder = _folder(tool, home, go)
+    if not _is_whole(tool, folder):
+        with locked(home, "another build"):
+            if not _is_whole(tool, folder):
+                _build(tool, folder, go, caches)
+    return folder
 
 
-def _environment() -> dict[str, str]:
-    """The caller's, less what would change the result: its own flags, a workspace, a newer toolchain by download."""
-    return os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+def is_built(tool: Tool, home: Path) -> bool:
+    """Whether `built` would find it."""
+    return _is_whole(tool, _folder(tool, home, go_settings(tool)))
 
 
-@functools.cache
-def _go_env() -> dict[str, str] | None:
-    names = ("GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOCACHE")
-    try:
-        # from a directory without go.mod, so that an old Go answers instead of refusing the module
-        done = subprocess.run(
-            ["go", "env", "-json", *names],
-            cwd=tempfile.gettempdir(), env=_environment(), capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    settings: dict[str, str] = json.loads(done.stdout)
-    return settings
+def _folder(tool: Tool, home: Path, go: dict[str, str]) -> Path:
+    return home / f"{tool.name}-{_key(tool, go)}"
 
 
-def _go_settings(tool: Tool) -> dict[str, str]:
-    settings = _go_env()
-    fix = f"install Go {tool.go_version} or later and put its bin directory on PATH"
-    if settings is None:
-        raise ToolError(f"{tool.name} {tool.version} is built with Go, and `go` does not run here: {fix}")
-    if _numbers(settings["GOVERSION"]) < _numbers(tool.go_version):
-        raise ToolError(
-            f"{tool.name} {tool.version} needs Go {tool.go_version}, here is {settings['GOVERSION']}: {fix}"
-        )
-    return settings
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+def _is_whole(tool: Tool, folder: Path) -> bool:
+    return all((folder / name).is_file() for name in tool.names)
 
 
 def _key(tool: Tool, go: dict[str, str]) -> str:
     digest = hashlib.sha256()
     for source in tool.sources:
-        digest.update(f"{source.name} {hashlib.sha256(source.read_bytes()).hexdigest()}\n".encode())
+        name = source.relative_to(tool.home)
+        digest.update(f"{name} {hashlib.sha256(source.read_bytes()).hexdigest()}\n".encode())
     target = {name: value for name, value in go.items() if name != "GOCACHE"}
-    digest.update(json.dumps([tool.package, tool.flags, target], sort_keys=True).encode())
+    digest.update(json.dumps([tool.package, tool.flags, target, *tool.extras], sort_keys=True).encode())
     return digest.hexdigest()[:12]
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
-    """One build at a time on this machine; the kernel frees the lock when its holder dies."""
-    home = _home()
+def locked(home: Path, other: str) -> Iterator[None]:
+    """One at a time below `home` on this machine; the kernel frees the lock when its holder dies."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "build.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("tools: waiting for another build to end", file=sys.stderr)
+            print(f"tools: waiting for {other} to end", file=sys.stderr)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _build(tool: Tool, path: Path, go: dict[str, str]) -> None:
-    """Make `path`; a reader sees the whole program or none."""
-    _sweep(tool)
+def _build(tool: Tool, folder: Path, go: dict[str, str], caches: Caches) -> None:
+    """Make `folder`; a reader sees the whole of it or nothing."""
+    _sweep(tool, folder.parent)
+    check_c(tool)
     print(f"tools: building {tool.name} {tool.version} with {go['GOVERSION']}", file=sys.stderr)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=path.parent.parent, prefix=f"{tool.name}-new.") as scratch:
-        made = Path(scratch) / tool.name
-        command = ["go", "build", "-mod=readonly", "-buildvcs=false", "-p", "2", *tool.flags, "-o", str(made)]
-        command.append(tool.package)
-        done = subprocess.run(command, cwd=tool.home, env=_environment(), capture_output=True, text=True)
-        if done.returncode != 0:
-            tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-15:])
-            raise ToolError(
-                f"{tool.name} {tool.version} does not build ({' '.join(command)}, in ci/tools/{tool.name}):\n{tail}"
-            )
-        path.parent.mkdir(exist_ok=True)
-        os.replace(made, path)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{tool.name}-new.") as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        compile_into(tool, made, Path(scratch), caches)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(made, folder)
     took = time.monotonic() - started
-    print(f"tools: built {tool.name} in {took:.0f} s; {_sizes(path, Path(go['GOCACHE']))}", file=sys.stderr)
-
-
-def _sweep(tool: Tool) -> None:
-    """Remove what killed builds left and all but the newest other build of this tool."""
-    builds = sorted(_home().glob(f"{tool.name}-*/"), key=lambda path: path.stat().st_mtime, reverse=True)
-    whole = [path for path in builds if re.fullmatch(rf"{tool.name}-[0-9a-f]{{12}}", path.name)]
-    for path in (set(builds) - set(whole)) | set(whole[KEPT_BUILDS - 1 :]):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _sizes(path: Path, go_cache: Path) -> str:
-    all_tools = path.parent.parent
-    return (
-        f"{_megabytes(path.parent)} MB, all tools {_megabytes(all_tools)} MB,"
-        f" Go's build cache {_megabytes(go_cache)} MB (`go clean -cache` empties it, the tools stay)"
+    go_cache = caches.build or Path(go["GOCACHE"])
+    how = "it is removed at the end" if caches.build else "`go clean -cache` empties it, the tools stay"
+    print(
+        f"tools: built {tool.name} in {took:.0f} s; {megabytes(folder)} MB, all tools {megabytes(folder.parent)} MB,"
+        f" Go's build cache {megabytes(go_cache)} MB ({how})",
+        file=sys.stderr,
     )
 
 
-def _megabytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) // 1_000_000
+def _sweep(tool: Tool, home: Path) -> None:
+    """Remove what killed builds left and all but the newest other build of this tool."""
+    for leftover in home.glob(f"{tool.name}-new.*/"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    whole = [path for path in home.glob(f"{tool.name}-*/") if re.fullmatch(rf"{tool.name}-[0-9a-f]{{12}}", path.name)]
+    for path in sorted(whole, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT_BUILDS - 1 :]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def megabytes(folder: Path) -> int:
+    """Links are not followed: they lead to what is counted already."""
+    files = (path.lstat() for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(status.st_size for status in files) // 1_000_000

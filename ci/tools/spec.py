@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+BUILD_TIME = "1980-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class Copied:
+    """Something of a module's tree that is kept beside the programs, in their folder `manifests`."""
+
+    module: str
+    source: str
+    """A folder, whose content is taken, or a file."""
+    into: str = "."
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A main package of a Go module that `ci/tools/<name>/go.mod` pins."""
+    """Main packages of a Go module that `<name>/go.mod` pins: one that gives the program `name`, or several."""
 
     name: str
     package: str
@@ -20,10 +32,34 @@ class Tool:
     """Where the linker writes the version; a plain module build would call itself by its minor, or not at all."""
     kubernetes_variables: tuple[str, ...] = ()
     """Prefixes of k8sVersionMajor/Minor: without them Helm 3 renders and lints for Kubernetes 1.20."""
+    root: Path | None = None
+    """The folder of the tool's folder, for a tool that is not in ci/tools."""
+    packages: tuple[tuple[str, str], ...] = ()
+    """(program, its main package) of a tool with other programs than one called `name`; `package` is empty then."""
+    links: tuple[str, ...] = ()
+    """Further names of the first program, which looks at the name it is called by."""
+    version_packages: tuple[str, ...] = ()
+    """Packages with Kubernetes' own set of version variables."""
+    tags: str = ""
+    c_libraries: tuple[str, ...] = ()
+    """What cgo links, by the names of pkg-config; without any, there is no cgo."""
+    additions: tuple[str, ...] = ()
+    """Modules that are built with the files of `<name>/additions/<module>` added to them."""
+    manifests: tuple[Copied, ...] = ()
 
     @property
     def home(self) -> Path:
-        return HERE / self.name
+        return (self.root or HERE) / self.name
+
+    @property
+    def mains(self) -> dict[str, str]:
+        """Main package by program."""
+        return dict(self.packages) or {self.name: self.package}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that can be run."""
+        return (*self.mains, *self.links)
 
     @property
     def version(self) -> str:
@@ -38,20 +74,36 @@ class Tool:
 
     @property
     def sources(self) -> list[Path]:
-        return sorted(path for path in self.home.iterdir() if path.suffix in (".mod", ".sum", ".go"))
+        return sorted(path for path in self.home.rglob("*") if path.suffix in (".mod", ".sum", ".go"))
 
     @property
     def flags(self) -> list[str]:
-        stamps = [f"-X {self.version_variable}={self.version}"] if self.version_variable else []
+        tags = ["-tags", self.tags] if self.tags else []
+        return ["-trimpath", *tags, "-ldflags", " ".join(["-s -w", *self._stamps()])]
+
+    @property
+    def extras(self) -> list[object]:
+        """What decides the result besides sources, package and flags; nothing for a plain tool."""
+        parts = (self.packages, self.links, self.c_libraries, self.additions, self.manifests)
+        return [repr(parts)] if any(parts) else []
+
+    def _stamps(self) -> Iterator[str]:
+        if self.version_variable:
+            yield f"-X {self.version_variable}={self.version}"
         if self.kubernetes_variables:
             # client-go v0.N is the client of Kubernetes 1.N
             minor = self._required("k8s.io/client-go").split(".")[1]
             for prefix in self.kubernetes_variables:
-                stamps += [f"-X {prefix}.k8sVersionMajor=1", f"-X {prefix}.k8sVersionMinor={minor}"]
-        return ["-trimpath", "-ldflags", " ".join(["-s -w", *stamps])]
+                yield f"-X {prefix}.k8sVersionMajor=1"
+                yield f"-X {prefix}.k8sVersionMinor={minor}"
+        for prefix in self.version_packages:
+            major, minor, _ = self.version.removeprefix("v").split(".")
+            stamps = {"gitVersion": self.version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+            for key, value in (stamps | {"gitCommit": "0" * 40, "buildDate": BUILD_TIME}).items():
+                yield f"-X {prefix}.{key}={value}"
 
     def _required(self, module: str) -> str:
-        found = re.search(rf"^\s*(?:require )?{re.escape(module)} (\S+)", self._go_mod(), re.MULTILINE)
+        found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", self._go_mod(), re.MULTILINE)
         assert found, f"{self.home}/go.mod does not require {module}"
         return found[1]
 

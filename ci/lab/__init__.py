@@ -1,0 +1,1 @@
+"""A real Kubernetes on this machine: what it is made of, and how it is brought up and taken down."""
