@@ -20,6 +20,7 @@ DAEMONS = ("containerd", "kubelet", "kube-proxy", "kube-netpol")
 STORE = "var/lib/containerd"
 OWN = (STORE, "var/lib/kubelet", "var/lib/cni", "var/log/pods", "var/log/containers", "etc/cni/net.d")
 CNI_CONFIG = "etc/cni/net.d"
+POD_NETWORK = "10-lab.conflist"
 PAUSE = "localhost/lab/pause:1"
 
 # The kubelet would set these for the whole machine. It alone is shown them as set, in a mount namespace of its own:
@@ -86,7 +87,7 @@ def start_containerd(lab: Settings, daemons: Processes, n: int) -> None:
     for name, value in SYSCTLS.items():
         (data / "sysctl" / name).parent.mkdir(parents=True, exist_ok=True)
         (data / "sysctl" / name).write_text(f"{value}\n")
-    (data / CNI_CONFIG / "10-lab.conflist").write_text(json.dumps(_pod_network(lab, n)))
+    (data / CNI_CONFIG / POD_NETWORK).write_text(json.dumps(_pod_network(lab, n)))
     config = lab.run / f"containerd-{lab.node(n)}.toml"
     config.write_text(CONTAINERD.format(pause=PAUSE, cni=lab.plugins, cni_config=CNI_CONFIG, runc=program("runc")))
     containerd = program("containerd")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from ci.lab import control_plane, node
 from ci.lab.cluster import Cluster, condition
 from ci.lab.processes import Processes
 from ci.lab.settings import Settings
-from ci.lab.up import installed, is_up
+from ci.lab.up import ended, installed, is_up
 
 
 def report(lab: Settings) -> tuple[bool, str]:
     """(whether the lab is up, lines for a person)."""
-    daemons = Processes(lab)
-    names = [*control_plane.NAMES, *(f"{name}-{lab.node(n)}" for n in lab.numbers for name in node.DAEMONS)]
-    ended = [name for name in names if not daemons.pid(name)]
-    if len(ended) == len(names):
+    gone = ended(lab)
+    if "etcd" in gone and not Processes(lab).names():
         return False, f"lab {lab.name} is down: `make lab-up` starts it"
     if not is_up(lab):
-        why = f"{', '.join(ended)} not running" if ended else "the API server does not answer"
+        why = f"{', '.join(gone)} not running" if gone else "the API server does not answer"
         return False, f"lab {lab.name} is broken ({why}; logs in {lab.logs}): `make lab-up` repairs it"
     cluster = Cluster(lab)
     lines = [f"lab {lab.name} is up; KUBECONFIG={lab.kubeconfig}", f"add-ons: {', '.join(installed(lab)) or 'none'}"]

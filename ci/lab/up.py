@@ -17,14 +17,26 @@ from ci.lab.processes import Processes, wait_for
 from ci.lab.settings import Settings
 
 BASE_PARTS = ("kube", "containerd", "runc", "cni", "crictl")
+REMEDIES = {
+    "inotify": "too few inotify instances are left: sysctl -w fs.inotify.max_user_instances=512, or end what uses them",
+    "address already in use": "another program has the port: end it, or choose other addresses by LAB_NET",
+}
 LAB_SHARES = 8192  # v1: a process in the root group weighs as much as a whole group of 1024
 SYSTEM_SHARES = 2048
 NODE_SHARES = 4096
 
 
 def up(lab: Settings, profile: str, say: Say) -> None:
-    """Bring up the control plane, the nodes and the add-ons of the profile. Raises LabError."""
+    """Bring up the control plane, the nodes and the add-ons of the profile. Raises LabError, with the last words of
+    daemons that have ended."""
     host.check()
+    try:
+        _up(lab, profile, say)
+    except LabError as error:
+        raise LabError(f"{error}{_last_words(lab)}") from error
+
+
+def _up(lab: Settings, profile: str, say: Say) -> None:
     addons = of_profile(profile)
     images = ["pause", *(image for addon in addons for image in addon.images)]
     plugins = [part for addon in addons for part in addon.cni_parts]
@@ -50,15 +62,32 @@ def up(lab: Settings, profile: str, say: Say) -> None:
 
 def is_up(lab: Settings) -> bool:
     """Every daemon runs, and the API server is ready."""
+    return not ended(lab) and Cluster(lab).ready()
+
+
+def ended(lab: Settings) -> list[str]:
+    """Names of the daemons that should run and do not."""
     daemons = Processes(lab)
     wanted = [*control_plane.NAMES, *(f"{name}-{lab.node(n)}" for n in lab.numbers for name in node.DAEMONS)]
-    return all(daemons.pid(name) for name in wanted) and Cluster(lab).ready()
+    return [name for name in wanted if not daemons.pid(name)]
 
 
 def installed(lab: Settings) -> list[str]:
     """Names of the add-ons that are there and were available."""
     path = lab.run / "addons"
     return path.read_text().split() if path.exists() else []
+
+
+def _last_words(lab: Settings) -> str:
+    """A paragraph for each daemon that was started and has ended, with the remedy where it is known."""
+    told = ""
+    for name in ended(lab):
+        log = lab.logs / f"{name}.log"
+        words = log.read_text(errors="replace").splitlines()[-1:] if log.exists() else []
+        for line in words:
+            told += f"\n{name} has ended: {line}"
+            told += "".join(f"\n  {fix}" for cause, fix in REMEDIES.items() if cause in line)
+    return told
 
 
 def load(lab: Settings, path: Path, say: Say) -> None:
