@@ -174,6 +174,44 @@ def test_a_long_outage_of_the_dashboard_takes_no_traffic_from_ready_workers(benc
     assert bench.kubernetes.labelled() == set()
 
 
+def restart(bench: Bench, name: str, container: str) -> None:
+    """The kubelet starts the pod's Ray container anew: same pod, same address, same labels."""
+    found = bench.kubernetes.pods[name]
+    found["spec"] = {"containers": [{"name": "ray-worker"}, {"name": "collector"}]}
+    ids = {"ray-worker": container, "collector": "containerd://other"}
+    found["status"]["containerStatuses"] = [{"name": key, "containerID": ids[key]} for key in sorted(ids)]
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_restarted_container_has_not_the_label_of_the_one_before(bench: Bench, is_down: bool, is_new: bool) -> None:
+    restart(bench, "w1", "containerd://a")
+    deployer = serving(bench)
+    restart(bench, "w1", "containerd://b")
+    bench.dashboard.is_down = is_down
+    bench.dashboard.proxies = {}
+    deployer = bench.deployer() if is_new else deployer
+    bench.tick(deployer)
+    assert bench.kubernetes.labelled() == set()
+    bench.dashboard.is_down = False
+    bench.dashboard.proxies = {"10.0.0.2": "HEALTHY"}
+    bench.tick(deployer, 2)
+    assert bench.kubernetes.labelled() == {"w1"}
+    written = len(bench.kubernetes.patches)
+    bench.tick(deployer, 20)
+    assert len(bench.kubernetes.patches) == written
+
+
+def test_a_restarted_container_whose_proxy_is_well_keeps_the_label(bench: Bench) -> None:
+    restart(bench, "w1", "containerd://a")
+    deployer = serving(bench)
+    restart(bench, "w1", "containerd://b")
+    bench.tick(deployer, 20)
+    assert bench.kubernetes.labelled() == {"w1"}
+    assert len(bench.kubernetes.patches) == 2
+    assert bench.events("unlabel") == []
+
+
 def test_an_outage_of_the_api_server_is_told_once_and_caught_up_with(bench: Bench) -> None:
     deployer = serving(bench)
     bench.kubernetes.is_down = True

@@ -125,7 +125,7 @@ def test_an_incremental_upgrade_has_all_its_options_and_the_deployer_knows():
 @pytest.mark.parametrize("exclude", [True, False])
 def test_the_operator_s_own_service_leaves_the_head_out_as_ours_does(exclude):
     values = {"kind": "RayService", "serve": {"excludeHead": exclude}}
-    assert owner(values)["spec"]["excludeHeadPodFromServeSvc"] is exclude
+    assert owner(values)["spec"].get("excludeHeadPodFromServeSvc", False) is exclude
 
 
 def test_the_head_s_service_is_shaped_by_the_values():

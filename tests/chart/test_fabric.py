@@ -142,14 +142,14 @@ def test_definition_and_pod_name_the_same_devices(kind: str) -> None:
     objects = render(fabric(kind, rail0={"resourceName": VF, "ipam": RANGE}))
     assert definition(objects)["metadata"]["annotations"][RESOURCE] == VF
     resources = ray_container(objects)["resources"]
-    assert resources["limits"][VF] == resources["requests"][VF] == 1
+    assert resources["limits"][VF] == resources["requests"][VF] == "1"
 
 
 def test_the_shared_plugins_devices_are_not_handed_to_macvlan() -> None:
     network = {"resourceName": "rdma/hca_shared_devices_a", "master": "ens1f0", "ipam": RANGE}
     objects = render(fabric("macvlan", rail0=network))
     assert RESOURCE not in definition(objects)["metadata"].get("annotations", {})
-    assert ray_container(objects)["resources"]["limits"]["rdma/hca_shared_devices_a"] == 1
+    assert ray_container(objects)["resources"]["limits"]["rdma/hca_shared_devices_a"] == "1"
 
 
 def test_every_device_has_an_entry_of_its_own() -> None:
@@ -164,13 +164,13 @@ def test_every_device_has_an_entry_of_its_own() -> None:
         {"name": "demo-llm-ray-rail1", "interface": "rail1b"},
     ]
     limits = ray_container(objects)["resources"]["limits"]
-    assert (limits[VF], limits["nvidia.com/rail1"]) == (3, 2)
+    assert (limits[VF], limits["nvidia.com/rail1"]) == ("3", "2")
 
 
 def test_networks_of_one_resource_add_up() -> None:
     networks = {f"rail{i}": {"resourceName": VF, "ipam": RANGE, "count": i + 1} for i in range(3)}
     objects = render(fabric("sriov", **networks))
-    assert ray_container(objects)["resources"]["limits"][VF] == len(attached(objects)) == 6
+    assert int(ray_container(objects)["resources"]["limits"][VF]) == len(attached(objects)) == 6
 
 
 def test_an_existing_definition_is_used_and_nothing_is_created() -> None:
@@ -184,7 +184,7 @@ def test_an_existing_definition_is_used_and_nothing_is_created() -> None:
         {"name": "lab-rail0"},
         {"name": "rail1", "namespace": "networks", "interface": "rail1"},
     ]
-    assert ray_container(objects)["resources"]["limits"][VF] == 2
+    assert ray_container(objects)["resources"]["limits"][VF] == "2"
 
 
 @pytest.mark.parametrize(("kind", "owner"), [("sriov", "SriovNetwork"), ("ib-sriov", "SriovIBNetwork")])
@@ -251,13 +251,31 @@ def test_only_groups_that_want_it_have_the_network() -> None:
     assert len(attached(objects)) == 1
 
 
-def test_control_traffic_has_an_interface_that_every_pod_has() -> None:
+def test_control_traffic_has_an_interface_that_every_pod_has_and_tensors_have_the_second_network() -> None:
     objects = render(
         with_fabric(fabric("sriov", rail0={"resourceName": VF, "ipam": RANGE}), env={"NCCL_IB_HCA": "mlx5"})
     )
-    assert env(objects)["NCCL_SOCKET_IFNAME"] == env(objects)["GLOO_SOCKET_IFNAME"] == "eth0"
+    assert (env(objects)["NCCL_SOCKET_IFNAME"], env(objects)["GLOO_SOCKET_IFNAME"]) == ("eth0", "net1")
     assert env(objects)["NCCL_IB_HCA"] == "mlx5"
     assert "NCCL_NET" not in env(objects)
+
+
+NO_ADDRESS = {"resourceName": VF, "ipam": {"type": "none"}}
+
+
+@pytest.mark.parametrize(
+    ("networks", "interface"),
+    [
+        ({"a": NO_ADDRESS}, "eth0"),
+        ({"a": NO_ADDRESS | {"count": 2}, "b": {"resourceName": VF, "ipam": RANGE}}, "net3"),
+        ({"a": {"resourceName": VF, "ipam": RANGE, "interfaces": ["rail0"]}}, "rail0"),
+        ({"a": {"resourceName": VF, "existing": "theirs"}}, "net1"),
+    ],
+    ids=["no address", "the second has addresses", "named", "somebody else's"],
+)
+def test_tensors_take_the_first_network_with_addresses(networks: dict[str, Any], interface: str) -> None:
+    values = with_fabric(fabric("sriov", **networks), rdma=False)
+    assert env(render(values))["GLOO_SOCKET_IFNAME"] == interface
 
 
 def test_hosts_of_one_group_agree_on_an_interface_without_a_fabric_too() -> None:

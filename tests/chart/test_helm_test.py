@@ -29,6 +29,7 @@ def ask(
 ) -> subprocess.CompletedProcess[str]:
     """Run the script as the pod does."""
     env = {
+        "HELP": "look at the events",
         "URL": url,
         "MODEL": model,
         "NEEDS_KEY": str(needs_key).lower(),
@@ -68,12 +69,14 @@ def test_another_model_fails_and_says_what_came(tokenizer: Tokenizer) -> None:
         done = ask(app.url, model="other", timeout_s=0)
     assert done.returncode == 1
     assert done.stderr.startswith(f"FAILED: {app.url}/v1/completions answers 404, wanted 200")
+    assert "look at the events" not in done.stderr
 
 
 def test_nobody_at_the_address_fails_at_the_deadline() -> None:
     done = ask("http://127.0.0.1:1", timeout_s=0)
     assert done.returncode == 1
     assert "/readyz answers nothing, wanted 200" in done.stderr
+    assert done.stderr.endswith("\nNo pod serves. look at the events.\n")
 
 
 @pytest.mark.parametrize("secret", ["", "keys"])

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.chart import CHART, run_helm
 
@@ -76,13 +77,16 @@ def test_an_upgrade_is_announced(values, words):
         ({"engine": {"pipelineParallelSize": 2}}, "engine.pipelineParallelSize (2): app version"),
         ({"workers": {"a": {"gpusPerNode": 1}}}, "workers.a.gpusPerNode (1): app version 0.1.0 computes on CPUs"),
         (
+            {"engine": {"tensorParallelSize": 2}, "workers": {"a": {"numOfHosts": 2}}},
+            "workers.a: Ray sees 2 CPUs in a pod and may give it more than 1 rank of engine.numCpusPerRank 1",
+        ),
+        (
             {"workers": {"a": {"shmSize": "8Gi"}}},
             "workers.a.resources.limits.memory (4Gi): its /dev/shm may grow to 8Gi",
         ),
         ({"workers": {"a": {"ranksPerNode": 1}}, "engine": {"tensorParallelSize": 2}}, "one engine spans 2 pods"),
         ({"autoscaling": {"mode": "hpa"}}, "needs the chart llm-ray-scaler"),
         ({"autoscaling": {"mode": "hpa"}}, "an adapter that serves llm_ray_requests"),
-        (FABRIC, "the second network carries nothing yet"),
         (FABRIC, "a capability has no effect for user 1000"),
         ({"model": {"cache": {"type": "hostPath"}}}, "/var/cache/llm-ray must be writable for user 1000"),
         ({"gang": {"provider": "podgroup"}}, "must run without --batch-scheduler"),
@@ -104,3 +108,8 @@ def test_host_networks_are_said_to_be_outside_the_policies():
     workers = {"workers": {"a": {"hostNetwork": True}, "b": {}}}
     assert "hostNetwork (a): network policies do not apply" in notes(workers)
     assert "hostNetwork" not in notes(workers | {"networkPolicy": {"enabled": False}})
+
+
+def test_ranks_that_cannot_share_a_pod_are_not_warned_of():
+    assert "CPUs in a pod" not in notes({"engine": {"tensorParallelSize": 2}})
+    assert "CPUs in a pod" not in notes(yaml.safe_load((CHART / "ci" / "laptop-cpu.yaml").read_text()))

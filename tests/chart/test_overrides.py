@@ -48,9 +48,9 @@ def test_containers_merge_by_name_and_new_ones_come_last():
     override = {"template": {"spec": {"containers": [new, change], "initContainers": [fetch]}}}
     [group] = cluster({"workerGroups": {"worker": override}})["workerGroupSpecs"]
     plain, side = group["template"]["spec"]["containers"]
-    assert (plain["name"], side) == ("ray-worker", new)
+    assert (plain["name"], side) == ("ray-worker", new | {"resources": {}})
     assert plain["lifecycle"] == change["lifecycle"]
-    assert plain["resources"]["limits"] == {"cpu": 3, "memory": "4Gi"}
+    assert plain["resources"]["limits"] == {"cpu": "3", "memory": "4Gi"}
     assert plain["image"].startswith("llm-ray/llm-ray:")
     [init] = group["template"]["spec"]["initContainers"]
     assert init["env"] == fetch["env"]

@@ -72,6 +72,15 @@ def test_the_grace_period_outlasts_the_drain_time():
     assert pod_of(worker(at_once))["terminationGracePeriodSeconds"] == 0
 
 
+def test_ray_drains_a_pod_that_is_told_to_stop_for_as_long_as_a_replica_may_take():
+    for pod, container in ((pod_of(worker()), "ray-worker"), (pod_of(head()), "ray-head")):
+        got = env(named(pod, container))
+        assert got["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "60"
+        assert int(got["RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S"]) < 30
+    short = pod_of(worker({"serve": {"deployment": {"drainTimeoutS": 0.5}}}))
+    assert env(named(short, "ray-worker"))["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "0.5"
+
+
 def test_the_host_network_brings_the_dns_policy_that_works_there():
     assert pod_of(worker())["dnsPolicy"] == "ClusterFirst"
     pod = pod_of(worker({"workerDefaults": {"hostNetwork": True}}))

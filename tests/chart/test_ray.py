@@ -113,7 +113,7 @@ def test_probes_ask_ray_and_never_the_serve_proxy(values):
 
 def test_gpu_pods_ask_for_gpus_and_for_one_cpu_per_rank_and_replica():
     resources = ray(worker(GPUS))["resources"]
-    assert resources["limits"] == {"cpu": 9, "memory": "64Gi", "nvidia.com/gpu": 8}
+    assert resources["limits"] == {"cpu": "9", "memory": "64Gi", "nvidia.com/gpu": "8"}
     assert resources["requests"] == resources["limits"]
     assert env(ray(worker(GPUS)))["DS_ACCELERATOR"] == "cuda"
     assert env(ray(head(GPUS)))["DS_ACCELERATOR"] == "cpu"

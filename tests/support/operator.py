@@ -13,10 +13,14 @@ from ci.tools.build import binary
 
 @dataclass(frozen=True)
 class Verdict:
-    """error: why reconcile would refuse the object, or empty; pods: head first, then each worker group's."""
+    """error: why reconcile would refuse the object, or empty; pods: head first, then each worker group's.
+
+    written: the spec as the operator writes it back, for instance when it adds its finalizer.
+    """
 
     error: str
     pods: list[dict[str, Any]] = field(repr=False)
+    written: dict[str, Any] = field(repr=False)
 
 
 def judge(objects: Sequence[Mapping[str, Any]]) -> list[Verdict]:
@@ -30,4 +34,4 @@ def judge(objects: Sequence[Mapping[str, Any]]) -> list[Verdict]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [Verdict(v["error"], v["pods"]) for v in json.loads(done.stdout)]
+    return [Verdict(v["error"], v["pods"], v["written"]) for v in json.loads(done.stdout)]

@@ -15,7 +15,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 from urllib3.exceptions import HTTPError
 
-from llm_ray.deployer.state import CLUSTER_LABEL, SERVING_LABEL, Pod, Role, parse_pod, parse_role
+from llm_ray.deployer.state import CLUSTER_LABEL, CONTAINER_ANNOTATION, SERVING_LABEL, Pod, Role, parse_pod, parse_role
 from llm_ray.errors import ConfigError, LLMRayError
 
 TIMEOUT_S = 5.0
@@ -61,11 +61,14 @@ class Kubernetes:
         """Whether a pod of that cluster carries the label."""
         selector = f"{CLUSTER_LABEL}={cluster},{SERVING_LABEL}=true"
         answer = self._call("GET", PODS, {}, [("labelSelector", selector), ("resourceVersion", "0")])
-        return any(not parse_pod(item).is_ending for item in answer.get("items") or [])
+        pods = [parse_pod(item) for item in answer.get("items") or []]
+        return any(pod.is_labelled and not pod.is_ending for pod in pods)
 
-    def set_label(self, pod: str, wanted: bool) -> None:
-        patch = {"metadata": {"labels": {SERVING_LABEL: "true" if wanted else None}}}
-        self._call("PATCH", PODS + "/{name}", {"name": pod}, [], patch)
+    def set_label(self, pod: Pod, wanted: bool) -> None:
+        metadata: dict[str, Any] = {"labels": {SERVING_LABEL: "true" if wanted else None}}
+        if pod.container:
+            metadata["annotations"] = {CONTAINER_ANNOTATION: pod.container if wanted else None}
+        self._call("PATCH", PODS + "/{name}", {"name": pod.name}, [], {"metadata": metadata})
 
     def role(self, service: str, cluster: str, incremental: bool) -> Role:
         return parse_role(cluster, self._call("GET", RAY_SERVICE, {"name": service}, []), incremental)

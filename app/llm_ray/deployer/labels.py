@@ -12,7 +12,8 @@ The rule. Traffic starts when all is well, and stops only on proof that it canno
 - No answer from the dashboard says nothing about the proxies on other nodes, which serve on without a head: labels
   stay, for as long as it takes. After the grace time a pod that the kubelet finds unready loses its label, so that it
   does not come back into service before its proxy was seen again.
-- A pod that ends never has the label; nor the head's, if excluded.
+- A pod that ends never has the label; nor the head's, if excluded. The label of a container that was restarted since
+  counts as none: its proxy went with it.
 - In a RayService only the active cluster gets labels. Another keeps what it has until its successor has a pod that
   serves, so that the Service is never empty. Before KubeRay says which is active, nothing changes.
 """

@@ -164,7 +164,7 @@ class Deployer:
             seen = labels.Seen(serve, pods, role, successor_serves)
             self._labels, wanted = labels.decide(self._settings.rule, self._labels, seen, self._clock())
             for pod in pods:
-                if wanted[pod.name] != pod.is_labelled:
+                if wanted[pod.name] != pod.is_labelled or pod.is_stale:
                     self._set_label(pod, wanted[pod.name])
         except KubernetesError as error:
             self._log.trouble("kubernetes", error)
@@ -186,7 +186,7 @@ class Deployer:
 
     def _set_label(self, pod: Pod, wanted: bool) -> None:
         try:
-            self._kubernetes.set_label(pod.name, wanted)
+            self._kubernetes.set_label(pod, wanted)
         except NotFoundError:
             return
         self._log.event("label" if wanted else "unlabel", pod=pod.name)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 SERVING_LABEL = "llm-ray.io/serving"
+CONTAINER_ANNOTATION = "llm-ray.io/serving-container"
+"""The container that the label was given to. A restarted one has the pod's label and no proxy."""
 CLUSTER_LABEL = "ray.io/cluster"
 NODE_TYPE_LABEL = "ray.io/node-type"
 
@@ -66,7 +68,10 @@ class Serve:
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod of the Ray cluster. `is_ending`: terminating, or its containers have finished."""
+    """A pod of the Ray cluster. `is_ending`: terminating, or its containers have finished.
+
+    `is_labelled`: the Ray container that runs now got the label; `is_stale`: one before it did.
+    """
 
     name: str
     uid: str
@@ -75,6 +80,8 @@ class Pod:
     is_head: bool = False
     is_ready: bool = True
     is_ending: bool = False
+    is_stale: bool = False
+    container: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,15 +118,28 @@ def parse_pod(pod: Mapping[str, Any]) -> Pod:
     labels = metadata.get("labels") or {}
     ips = [status.get("podIP"), *(entry.get("ip") for entry in status.get("podIPs") or [])]
     conditions = {entry["type"]: entry["status"] for entry in status.get("conditions") or []}
+    has_label = labels.get(SERVING_LABEL) == "true"
+    container = _ray_container(pod)
+    is_stale = has_label and (metadata.get("annotations") or {}).get(CONTAINER_ANNOTATION, container) != container
     return Pod(
         name=metadata["name"],
         uid=metadata.get("uid") or metadata["name"],
         ips=tuple(dict.fromkeys(ip for ip in ips if ip)),
-        is_labelled=labels.get(SERVING_LABEL) == "true",
+        is_labelled=has_label and not is_stale,
         is_head=labels.get(NODE_TYPE_LABEL) == "head",
         is_ready=conditions.get("Ready") == "True",
         is_ending=bool(metadata.get("deletionTimestamp")) or status.get("phase") in FINISHED_PHASES,
+        is_stale=is_stale,
+        container=container,
     )
+
+
+def _ray_container(pod: Mapping[str, Any]) -> str:
+    """Id of the Ray container, which is the first of the spec; the statuses are in another order."""
+    containers = (pod.get("spec") or {}).get("containers") or [{}]
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    ids = [status.get("containerID") for status in statuses if status.get("name") == containers[0].get("name")]
+    return (ids or [""])[0] or ""
 
 
 def parse_role(cluster: str, service: Mapping[str, Any], incremental: bool) -> Role:

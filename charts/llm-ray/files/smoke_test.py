@@ -34,7 +34,8 @@ def wait_for(status: int, path: str, body: dict | None = None) -> str:
         if got == status:
             return text
         if time.monotonic() > DEADLINE:
-            sys.exit(f"FAILED: {URL}{path} answers {got or 'nothing'}, wanted {status}: {text[:500]}")
+            hint = "" if got else f"\nNo pod serves. {os.environ['HELP']}."
+            sys.exit(f"FAILED: {URL}{path} answers {got or 'nothing'}, wanted {status}: {text[:500]}{hint}")
         time.sleep(2)
 
 

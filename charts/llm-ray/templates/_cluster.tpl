@@ -1,4 +1,4 @@
-{{/* RayClusterSpec of both kinds, with specOverrides. Usage: $ → YAML map */}}
+{{/* RayClusterSpec of both kinds, with specOverrides, as Kubernetes spells it. Usage: $ → YAML map */}}
 {{- define "llm-ray.clusterSpec" -}}
 {{- $overrides := .Values.specOverrides -}}
 {{- $groups := list -}}
@@ -8,7 +8,9 @@
 {{- end -}}
 {{- $head := include "llm-ray.override" (list (include "llm-ray.headGroup" . | fromYaml) $overrides.headGroup) | fromYaml -}}
 {{- $cluster := merge (dict "headGroupSpec" $head "workerGroupSpecs" $groups) (include "llm-ray.clusterOptions" . | fromYaml) -}}
-{{- include "llm-ray.override" (list $cluster $overrides.rayCluster) -}}
+{{- $cluster = include "llm-ray.override" (list $cluster $overrides.rayCluster) | fromYaml -}}
+{{- include "llm-ray.canonical" $cluster -}}
+{{- toYaml $cluster -}}
 {{- end -}}
 
 {{/* Everything of the RayClusterSpec but the groups. Usage: $ → YAML map */}}
@@ -95,11 +97,17 @@ storage:
 - {name: serve-grpc, containerPort: {{ int .Values.serve.grpcPort }}, protocol: TCP}
 {{- end -}}
 
-{{/* Environment of every Ray container. Usage: (list $ GPUS) → env map */}}
+{{/*
+Environment of every Ray container. On SIGTERM Ray drains its node: by its own defaults for at most 30 seconds, however long
+replicas may take, and for at least 30 seconds, because a proxy stays that long even when it has nothing left to do.
+Usage: (list $ GPUS) → env map
+*/}}
 {{- define "llm-ray.rayEnv" -}}
 DS_ACCELERATOR: {{ gt (index . 1 | int) 0 | ternary "cuda" "cpu" }}
 HF_HUB_OFFLINE: "1"
 OMP_NUM_THREADS: "1"
+RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S: {{ (index . 0).Values.serve.deployment.drainTimeoutS | toString | quote }}
+RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S: "10"
 TOKENIZERS_PARALLELISM: "false"
 TRANSFORMERS_NO_ADVISORY_WARNINGS: "1"
 {{- end -}}

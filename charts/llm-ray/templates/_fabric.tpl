@@ -63,6 +63,22 @@ A SriovNetwork lives in the operator's namespace, so its name, which is the defi
 {{- end -}}
 
 {{/*
+Interface of gloo, whose tensors are all that ranks on CPUs exchange: the first one of a second network that has addresses, else
+the pod network's. Multus numbers by position, named entries too. Usage: (list $ GROUP) → name, or nothing
+*/}}
+{{- define "llm-ray.glooInterface" -}}
+{{- $found := "" -}}
+{{- $position := 1 -}}
+{{- range (include "llm-ray.groupNetworks" . | fromJson).networks -}}
+{{- if and (not $found) (or .spec.existing (ne .spec.ipam.type "none")) -}}
+{{- $found = first .spec.interfaces | default (printf "net%d" $position) -}}
+{{- end -}}
+{{- $position = add $position (int .spec.count) -}}
+{{- end -}}
+{{- $found | default (index . 0).Values.fabric.controlInterface -}}
+{{- end -}}
+
+{{/*
 NCCL's and gloo's variables. Without the interface's name either may pick one that the other pods cannot reach; NCCL_NET
 makes NCCL fail where it would go on over TCP in silence. Usage: (list $ GROUP) → env map
 */}}
@@ -71,9 +87,7 @@ makes NCCL fail where it would go on over TCP in silence. Usage: (list $ GROUP) 
 {{- $networks := (include "llm-ray.groupNetworks" . | fromJson).networks -}}
 {{- $env := dict -}}
 {{- if or $networks (gt (index . 1).hosts 1.0) -}}
-{{- with $fabric.controlInterface -}}
-{{- $env = dict "GLOO_SOCKET_IFNAME" . "NCCL_SOCKET_IFNAME" . -}}
-{{- end -}}
+{{- $env = include "llm-ray.filled" (dict "GLOO_SOCKET_IFNAME" (include "llm-ray.glooInterface" .) "NCCL_SOCKET_IFNAME" $fabric.controlInterface) | fromYaml -}}
 {{- if and $networks $fabric.requireRdma -}}
 {{- $_ := set $env "NCCL_NET" "IB" -}}
 {{- end -}}

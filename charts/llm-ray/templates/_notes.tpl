@@ -29,6 +29,19 @@ none: running pods stay as they are; delete them to renew them
 {{- end -}}
 {{- end -}}
 
+{{/* CPUs that Ray sees in a pod: rayStartParams.num-cpus, else the limit rounded up. Usage: GROUP */}}
+{{- define "llm-ray.rayCpus" -}}
+{{- $param := index .spec.rayStartParams "num-cpus" -}}
+{{- $limit := (.spec.resources.limits | default dict).cpu -}}
+{{- if not (kindIs "invalid" $param) -}}
+{{- $param -}}
+{{- else if kindIs "invalid" $limit -}}
+{{- int .cpus -}}
+{{- else -}}
+{{- divf (include "llm-ray.milli" $limit | float64) 1000 | ceil -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Things that are allowed but bite. Usage: $ → YAML list */}}
 {{- define "llm-ray.warnings" -}}
 {{- $kind := include "llm-ray.kind" . -}}
@@ -47,15 +60,23 @@ none: running pods stay as they are; delete them to renew them
 {{- if and (gt (int .hosts) 1) (eq $.Values.gang.provider "none") -}}
 {{- $out = append $out (printf "workers.%s: one engine spans %d pods; with gang.provider none, half of them may wait for ever and hold what others need" .name (int .hosts)) -}}
 {{- end -}}
+{{- $seen := include "llm-ray.rayCpus" . | float64 -}}
+{{- if and (gt (int .hosts) 1) (not .gpus) (ge $seen (mulf (add1 .ranks) $.Values.engine.numCpusPerRank)) -}}
+{{- $out = append $out (printf "workers.%s: Ray sees %v CPUs in a pod and may give it more than %s of engine.numCpusPerRank %v, and another pod none; let %d of them need more than there are, by that key or a smaller serve.deployment.replicaNumCpus" .name $seen (include "llm-ray.count" (list .ranks "rank")) $.Values.engine.numCpusPerRank (add1 .ranks)) -}}
 {{- end -}}
-{{- if ne .Values.fabric.type "none" -}}
-{{- $out = append $out (printf "fabric.type (%s): the ranks of app version %s talk over gloo on %s; the second network carries nothing yet" .Values.fabric.type .Chart.AppVersion (.Values.fabric.controlInterface | default "the interface that gloo picks")) -}}
 {{- end -}}
 {{- if eq .Values.autoscaling.mode "hpa" -}}
 {{- $out = append $out (printf "autoscaling.mode hpa: needs the chart llm-ray-scaler (CRD workergroupscales.llm-ray.io), pods that Prometheus scrapes, and %s" (eq .Values.autoscaling.hpa.provider "keda" | ternary "KEDA" (printf "an adapter that serves %s" .Values.autoscaling.hpa.metricName))) -}}
 {{- end -}}
 {{- if and (include "llm-ray.modelIsFetched" .) (eq .Values.model.cache.type "hostPath") -}}
 {{- $out = append $out (printf "model.cache.type hostPath: Pod Security `baseline` forbids it, and %s must be writable for user %v on every node" .Values.model.cache.hostPath (.Values.security.podSecurityContext.runAsUser | default 1000 | int)) -}}
+{{- end -}}
+{{- $cache := .Values.model.cache -}}
+{{- $claims := and (include "llm-ray.modelIsFetched" .) (has $cache.type (list "pvc" "ephemeral")) (not $cache.existingClaim) -}}
+{{- if and $claims (kindIs "invalid" $cache.storageClassName) -}}
+{{- $out = append $out "model.cache.storageClassName (null): claims stay Pending unless the cluster has a default storage class (kubectl get storageclass marks it)" -}}
+{{- else if and $claims $cache.storageClassName -}}
+{{- $out = append $out (printf "model.cache.storageClassName (%s): claims stay Pending unless the cluster has that storage class (kubectl get storageclass)" $cache.storageClassName) -}}
 {{- end -}}
 {{- if and (ne .Values.fabric.type "none") .Values.fabric.rdma -}}
 {{- $out = append $out (printf "fabric.rdma: capability IPC_LOCK needs a namespace that Pod Security leaves at `privileged` (kubectl label namespace %s pod-security.kubernetes.io/enforce=privileged), or an exemption" .Release.Namespace) -}}

@@ -2,7 +2,9 @@
 {{- define "llm-ray.serviceSpec" -}}
 {{- $strategy := include "llm-ray.rolloutStrategy" . -}}
 {{- $types := dict "blueGreen" "NewCluster" "incremental" "NewClusterWithIncrementalUpgrade" "none" "None" -}}
-excludeHeadPodFromServeSvc: {{ .Values.serve.excludeHead }}
+{{- if .Values.serve.excludeHead }}
+excludeHeadPodFromServeSvc: true
+{{- end }}
 rayClusterDeletionDelaySeconds: {{ int .Values.rollout.deletionDelaySeconds }}
 upgradeStrategy:
   type: {{ index $types $strategy | default "NewCluster" }}

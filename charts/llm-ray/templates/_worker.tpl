@@ -20,6 +20,7 @@ replicas: {{ int $group.minReplicas }}
 minReplicas: {{ int $group.minReplicas }}
 maxReplicas: {{ int $group.maxReplicas }}
 numOfHosts: {{ int $group.hosts }}
+scaleStrategy: {}
 {{- if $group.spec.suspend }}
 suspend: true
 {{- end }}

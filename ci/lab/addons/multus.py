@@ -17,20 +17,22 @@ from ci.lab.settings import Settings
 NAME = "multus"
 CONFIG = "00-multus.conf"
 GROUP = "rbac.authorization.k8s.io"
+POOLS = "whereabouts.cni.cncf.io"
 CRDS = ("ippools", "overlappingrangeipreservations", "nodeslicepools")
-RULES = [
-    {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["update", "patch"]},
-    {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "update", "patch"]},
-    {"apiGroups": ["whereabouts.cni.cncf.io"], "resources": ["*"], "verbs": ["*"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
+RULES = [  # what the two plugins call, no more
+    {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["update"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    {"apiGroups": [POOLS], "resources": ["ippools"], "verbs": ["get", "list", "create", "patch"]},
+    {"apiGroups": [POOLS], "resources": ["overlappingrangeipreservations"], "verbs": ["get", "create", "delete"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
 ]
 
 
 def install(cluster: Cluster) -> None:
     networks = manifests("multus") / "networks-crd.yaml"
-    pools = [manifests("whereabouts") / f"whereabouts.cni.cncf.io_{name}.yaml" for name in CRDS]
+    pools = [manifests("whereabouts") / f"{POOLS}_{name}.yaml" for name in CRDS]
     cluster.apply_files(networks, *pools)
     cluster.apply(_rights())
     lab = cluster.lab

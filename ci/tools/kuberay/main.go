@@ -1,6 +1,6 @@
 // Command kuberay judges RayClusters and RayServices with the KubeRay operator's own code, without an operator or a cluster:
-// what its reconcile would refuse, and the pods it would make.
-// Standard input: a JSON list of objects. Standard output: a JSON list of {"error", "pods"}, in that order.
+// what its reconcile would refuse, the pods it would make, and the spec as it writes it back when it adds a finalizer.
+// Standard input: a JSON list of objects. Standard output: a JSON list of {"error", "pods", "written"}, in that order.
 // Exit status 0 when all objects could be read, whatever the verdicts; 2 when the input is wrong.
 package main
 
@@ -22,8 +22,9 @@ import (
 )
 
 type verdict struct {
-	Error string       `json:"error"`
-	Pods  []corev1.Pod `json:"pods"`
+	Error   string       `json:"error"`
+	Pods    []corev1.Pod `json:"pods"`
+	Written any          `json:"written"`
 }
 
 func main() {
@@ -57,17 +58,20 @@ func judge(object json.RawMessage) (verdict, error) {
 	}
 	var cluster rayv1.RayCluster
 	var refusal error
+	var written any
 	switch meta.Kind {
 	case "RayCluster":
 		if err := json.Unmarshal(object, &cluster); err != nil {
 			return verdict{}, err
 		}
+		written = *cluster.Spec.DeepCopy()
 		refusal = first(utils.ValidateRayClusterMetadata(cluster.ObjectMeta), utils.ValidateRayClusterUpgradeOptions(&cluster))
 	case "RayService":
 		var service rayv1.RayService
 		if err := json.Unmarshal(object, &service); err != nil {
 			return verdict{}, err
 		}
+		written = *service.Spec.DeepCopy()
 		refusal = first(utils.ValidateRayServiceMetadata(service.ObjectMeta), utils.ValidateRayServiceSpec(&service))
 		cluster = clusterOf(service)
 	default:
@@ -76,9 +80,9 @@ func judge(object json.RawMessage) (verdict, error) {
 	applyDefaults(&cluster.Spec)
 	refusal = first(refusal, utils.ValidateRayClusterSpec(&cluster.Spec, cluster.Annotations))
 	if refusal != nil {
-		return verdict{Error: refusal.Error(), Pods: []corev1.Pod{}}, nil
+		return verdict{Error: refusal.Error(), Pods: []corev1.Pod{}, Written: written}, nil
 	}
-	return verdict{Pods: pods(cluster)}, nil
+	return verdict{Pods: pods(cluster), Written: written}, nil
 }
 
 // clusterOf is the cluster that the operator generates, with the names it gives.
