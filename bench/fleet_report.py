@@ -19,20 +19,28 @@ PLACING = (
     "installer", "kuberay-operator", "volcano-scheduler", "volcano-controllers", "volcano-admission", "kube-scheduler",
     "kube-controller-manager",
 )  # fmt: skip
+NONE = "not measured"
 KINDS = 16
 OF_NODES = ("leases", "nodes")
 
 
 def tables(result: dict[str, Any]) -> str:
-    rows = _whole_rounds(result)
-    return "\n\n".join([_times(rows), _ratios(rows), _components(rows), _kinds(rows)])
+    rows = _usable(result)
+    parts = [_times(rows), _ratios(rows), _components(rows)]
+    return "\n\n".join([*parts, _kinds(rows)] if any(row["kinds"] for row in rows) else parts)
 
 
-def _whole_rounds(result: dict[str, Any]) -> list[Row]:
-    """Without the last one of a run that was broken off."""
+def _usable(result: dict[str, Any]) -> list[Row]:
+    """The whole rounds; of a run that was broken off in its first round, what there is."""
     rows: list[Row] = result["rows"]
     found = Counter(row["round"] for row in rows)
-    return [row for row in rows if found[row["round"]] == len(TITLES) * len(ARRIVALS)]
+    whole = [row for row in rows if found[row["round"]] == len(TITLES) * len(ARRIVALS)]
+    return whole or rows
+
+
+def _missing(rows: list[Row]) -> list[str]:
+    pairs = [(way, arrival) for arrival in ARRIVALS for way in TITLES]
+    return [f"{TITLES[way]}, {ARRIVALS[arrival]}" for way, arrival in pairs if not _select(rows, way, arrival)]
 
 
 def _times(rows: list[Row]) -> str:
@@ -44,6 +52,9 @@ def _times(rows: list[Row]) -> str:
     for arrival, shown in ARRIVALS.items():
         for way, title in TITLES.items():
             mine = _select(rows, way, arrival)
+            if not mine:
+                out.append(f"| {shown} | {title} |{f' {NONE} |' * (len(STAGES) + 3)}")
+                continue
             ends = " | ".join(_spread(row[stage] for row in mine) for stage in STAGES)
             longest = max(row["gang_longest"] for row in mine)
             wait = f"{median(row['gang_median'] for row in mine):.1f}, at most {longest:.1f}"
@@ -67,7 +78,8 @@ def _ratios(rows: list[Row]) -> str:
         for arrival in ARRIVALS:
             ours = {row["round"]: meter(row) for row in _select(rows, OURS, arrival)}
             for way in others:
-                cells.append(_spread(ours[row["round"]] / meter(row) for row in _select(rows, way, arrival)))
+                theirs = [row for row in _select(rows, way, arrival) if row["round"] in ours]
+                cells.append(_spread(ours[row["round"]] / meter(row) for row in theirs))
         out.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(out)
 
@@ -86,6 +98,9 @@ def _components(rows: list[Row]) -> str:
         cells = []
         for way in TITLES:
             mine = _select(rows, way, "helm")
+            if not mine:
+                cells.append(NONE)
+                continue
             requests = f"{median(row['requests'].get(name, 0) for row in mine):,.0f}"
             cpu = median(row["cpu"][name] for row in mine)
             cells.append(f"{'-' if name in CONTROL_PLANE else requests} / {cpu:.1f}")
@@ -97,11 +112,16 @@ def _kinds(rows: list[Row]) -> str:
     """The kinds that come most often."""
     by_way = [_select(rows, way, "helm") for way in TITLES]
     kinds = {kind for row in rows for kind in row["kinds"] if kind.split()[1].split("/")[0] not in OF_NODES}
-    counts = {kind: [median(row["kinds"].get(kind, 0) for row in mine) for mine in by_way] for kind in kinds}
+    counts = {kind: [_count(mine, kind) for mine in by_way] for kind in kinds}
     out = [_head("requests of all clients, one by one"), "|---" * (1 + len(TITLES)) + "|"]
-    for kind, found in sorted(counts.items(), key=lambda item: (-max(item[1]), item[0]))[:KINDS]:
-        out.append(f"| {kind} | {' | '.join(f'{count:,.0f}' for count in found)} |")
+    most = sorted(counts.items(), key=lambda item: (-max(count or 0 for count in item[1]), item[0]))
+    for kind, found in most[:KINDS]:
+        out.append(f"| {kind} | {' | '.join(NONE if count is None else f'{count:,.0f}' for count in found)} |")
     return "\n".join(out)
+
+
+def _count(rows: list[Row], kind: str) -> float | None:
+    return float(median(row["kinds"].get(kind, 0) for row in rows)) if rows else None
 
 
 def _select(rows: list[Row], way: str, arrival: str) -> list[Row]:
@@ -115,6 +135,8 @@ def _head(first: str) -> str:
 def _spread(found: Iterable[float]) -> str:
     """Median, and the range where there is one."""
     values = sorted(found)
+    if not values:
+        return NONE
     middle = _figure(median(values))
     return middle if len(values) == 1 else f"{middle} ({_figure(values[0])} to {_figure(values[-1])})"
 
@@ -124,11 +146,14 @@ def _figure(value: float) -> str:
 
 
 def write(result: dict[str, Any]) -> None:
-    rows = _whole_rounds(result)
+    rows = _usable(result)
     rounds = len({row["round"] for row in rows})
     loads = sorted(row["load"] for row in rows)
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     releases, nodes, members = result["releases"], result["nodes"], result["members"]
+    missing = _missing(rows)
+    gaps = f"\n\n**Incomplete: the run was broken off. Not measured: {'; '.join(missing)}.**" if missing else ""
+    gaps += f"\n\n{result['note']}" if "note" in result else ""
     figures = "of one round" if rounds == 1 else f"a median over {rounds} rounds with the range beside it"
     write_section(
         "fleet",
@@ -137,7 +162,7 @@ def write(result: dict[str, Any]) -> None:
 Generated by `python -m bench.fleet --write`. {releases} releases of the chart on {nodes} GPU nodes. Each release is a
 gang of {members} pods: a head, and workers that take all GPUs of a node each. The nodes are KWOK's: a pod that is
 bound is Running at once. API server, etcd, schedulers, operator and Helm are real. The three ways took turns within
-each round; every figure is {figures}.
+each round; every figure is {figures}.{gaps}
 
 - {TITLES[OURS]}: `gang.provider: podgroup`, the chart makes the PodGroup, Volcano places all pods of a gang or none
 - {TITLES["kuberay"]}: `gang.provider: kuberay`, the operator makes it (`--batch-scheduler=volcano`), same scheduler

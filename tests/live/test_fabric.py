@@ -108,8 +108,8 @@ def test_each_worker_has_net1_with_an_address_of_its_own(attached: Attached) -> 
     assert len({pod["spec"]["nodeName"] for pod in attached.workers}) == 2
     found = [networks(pod) for pod in attached.workers]
     assert all(set(one) == {"eth0", "net1"} for one in found)
-    assert all("net1" in one.bytes for one in attached.after)
     addresses = [address for one in found for address in one["net1"]]
+    assert [one.addresses["net1"] for one in attached.after] == addresses
     prefix = RANGES[attached.kind].rpartition(".")[0]
     assert len(addresses) == len(set(addresses)) == 2
     assert all(address.startswith(prefix) for address in addresses)
@@ -117,11 +117,11 @@ def test_each_worker_has_net1_with_an_address_of_its_own(attached: Attached) -> 
 
 
 def test_the_tensors_of_an_answer_are_counted_on_net1(attached: Attached) -> None:
-    """Two all-reduces a layer and token: 576 floats, 30 layers; what Ray says meanwhile stays below it."""
+    """Two all-reduces a layer and token, 576 floats, 30 layers; what Ray says meanwhile is next to nothing."""
     least = MAX_TOKENS * 30 * 2 * 576 * 4 // 2
     for tensors, others in zip(attached.grown("net1"), attached.grown("eth0"), strict=True):
         assert tensors > least
-        assert tensors > others
+        assert tensors > 10 * others
 
 
 def test_ranks_meet_on_net1_and_ray_on_eth0(attached: Attached) -> None:

@@ -9,7 +9,14 @@ from typing import Any
 from tests.live.support.cluster import Cluster
 
 READ = r"""
-import json, os, socket, struct
+import fcntl, json, os, socket, struct
+SIOCGIFADDR = 0x8915
+def own(name):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            return socket.inet_ntoa(fcntl.ioctl(asked, SIOCGIFADDR, struct.pack("256s", name.encode()))[20:24])
+        except OSError:
+            return ""  # it has none
 def address(word):
     host, port = word.split(":")
     return socket.inet_ntoa(struct.pack("<I", int(host[-8:], 16))), int(port, 16)  # of IPv4, mapped into IPv6 as well
@@ -23,15 +30,17 @@ for table in ("tcp", "tcp6"):
         words = line.split()
         if words[3] == "01":
             connections.append([*address(words[1]), *address(words[2])])
-print(json.dumps({"bytes": counted, "connections": connections}))
+addresses = {name: own(name) for name in counted}
+print(json.dumps({"bytes": counted, "addresses": addresses, "connections": connections}))
 """
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """bytes: received and sent, by interface. connections: (own address, own port, peer's address, its port)."""
+    """bytes (received and sent) and addresses: by interface. connections: (own address, own port, peer's, its port)."""
 
     bytes: dict[str, int]
+    addresses: dict[str, str]
     connections: list[tuple[str, int, str, int]]
 
     def addresses_towards(self, peer: str) -> set[str]:
@@ -44,7 +53,7 @@ def traffic(cluster: Cluster, pod: dict[str, Any], container: str = "ray-worker"
     ran = cluster.exec(meta["namespace"], meta["name"], ["python", "-c", READ], container)
     assert ran.status == 0, ran.stderr
     told = json.loads(ran.stdout)
-    return Traffic(told["bytes"], [tuple(one) for one in told["connections"]])
+    return Traffic(told["bytes"], told["addresses"], [tuple(one) for one in told["connections"]])
 
 
 def networks(pod: dict[str, Any]) -> dict[str, list[str]]:
