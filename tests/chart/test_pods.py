@@ -113,8 +113,8 @@ def test_pods_take_what_the_values_add():
         pod, metadata = pod_of(group), group["template"]["metadata"]
         assert {"name": "data", "emptyDir": {}} in pod["volumes"]
         assert {"name": "data", "mountPath": "/data", "readOnly": True} in pod["containers"][0]["volumeMounts"]
-        assert pod["containers"][-1] == {"name": "side", "image": "busybox:1.36"}
-        assert pod["initContainers"][0] == {"name": "first", "image": "busybox:1.36"}
+        assert pod["containers"][-1] == {"name": "side", "image": "busybox:1.36", "resources": {}}
+        assert pod["initContainers"][0] == {"name": "first", "image": "busybox:1.36", "resources": {}}
         assert (metadata["labels"]["team"], metadata["labels"]["app.kubernetes.io/component"]) == ("nlp", role)
         assert metadata["annotations"]["note"] == "x"
         assert (pod["priorityClassName"], pod["runtimeClassName"]) == ("high", "nvidia")

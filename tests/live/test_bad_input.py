@@ -15,7 +15,7 @@ from tests.live.support.helm import Helm, HelmError
 from tests.live.support.waiting import Waiter
 from tests.support.readme import advice_for
 
-pytestmark = [pytest.mark.live, pytest.mark.needs("image", "kuberay", "volcano"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("kuberay", "volcano"), pytest.mark.timeout(240)]
 
 SOON_S = 60
 WRONG, RIGHT = "no-such-queue", "default"
@@ -99,6 +99,7 @@ def refused_workers(cluster: Cluster, namespace: str) -> list[str]:
     return [one["message"] for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
 
 
+@pytest.mark.needs("image")
 @both_helms
 def test_helm_test_says_where_to_look_when_nothing_serves(
     version: str, helms: Mapping[str, Helm], image: str, namespace: str

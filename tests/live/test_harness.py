@@ -86,6 +86,7 @@ def test_a_namespace_that_stays_is_reported_with_what_holds_it(cluster: Cluster,
     assert name not in [*namespaces.open, *namespaces.ending]
 
 
+@pytest.mark.needs("image")
 def test_a_failed_test_leaves_a_folder_with_the_evidence(kube_config: str, image: str) -> None:
     folder = EVIDENCE / "fails_on_purpose.test_a_pod_says_why_it_fails-call"
     shutil.rmtree(folder, ignore_errors=True)

@@ -18,12 +18,7 @@ from tests.live.support.metrics import RUNNING, Metrics, set_waiting, sleepers, 
 from tests.live.support.waiting import Waiter
 from tests.support.chart import Objects, render
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.needs("image", "kuberay", "external-metrics"),
-    pytest.mark.xdist_group("metrics"),
-    pytest.mark.timeout(240),
-]
+pytestmark = [pytest.mark.live, pytest.mark.needs("image", "kuberay", "external-metrics"), pytest.mark.timeout(240)]
 
 SCRAPED_S = 60
 SCALED_S = 60
