@@ -12,6 +12,7 @@ from pathlib import Path
 
 import yaml
 from ci.lab.programs import manifests
+from ci.lab.settings import LONGEST_NAME, settings
 from kubernetes.dynamic.exceptions import NotFoundError
 
 from tests.live.support.cluster import Cluster, Object, connect
@@ -20,7 +21,6 @@ from tests.live.support.namespaces import unique_name
 from tests.live.support.waiting import Waiter
 
 ROOT = Path(__file__).parents[3]
-OWN = {"LAB_NAME": "labapi", "LAB_NET": "10.249", "LAB_NODES": "0"}
 UP_S = 240
 CRD, KIND = "rayclusters.ray.io", "CustomResourceDefinition"
 PUBLISHED = "/openapi/v3/apis/ray.io/v1"
@@ -59,11 +59,18 @@ def tiny_lab(home: Path) -> Iterator[TinyLab]:
 
 
 def _command(*words: str) -> str:
-    environment = os.environ | OWN | {"PYTHONPATH": str(ROOT / "app")}
+    environment = os.environ | _own() | {"PYTHONPATH": str(ROOT / "app")}
     command = [sys.executable, "-m", "ci.lab", *words]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=UP_S)
     assert done.returncode == 0, f"{' '.join(words)}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
+
+
+def _own() -> dict[str, str]:
+    """A name and a net that follow from those of the lab under test, of which there may be several on this machine."""
+    lab = settings()
+    octet = int(lab.net.partition(".")[2])
+    return {"LAB_NAME": f"{lab.name[: LONGEST_NAME - 3]}api", "LAB_NET": f"10.{150 + octet % 50}", "LAB_NODES": "0"}
 
 
 @contextmanager
