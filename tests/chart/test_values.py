@@ -38,6 +38,7 @@ CHANGES: dict[str, tuple[str, Any]] = {
         "storage-network-macvlan",
         {"fabric": {"networks": {"storage": {"mode": "private"}}}},
     ),
+    "gang.checkQueue": ("everything", False),
     "gang.scheduler": ("tp8-pp4-four-nodes-ib", "yunikorn"),
     "global.imageRegistry": ("", "registry.example.com"),
     "head.dnsPolicy": ("", "ClusterFirstWithHostNet"),
