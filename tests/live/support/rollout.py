@@ -110,8 +110,12 @@ class ByRay:
             f"the head of {name}", lambda: ready_head(release, name), READY_S, watching=release.namespace
         )
         words = ["python", "-c", DEMAND, str(count), str(self.cpus)]
-        ran = release.cluster.exec(release.namespace, head, words, "ray-head", timeout_s=90)
-        assert ran.status == 0, ran.stderr[-2000:]
+
+        def is_demanded() -> bool:
+            """A head pod can be ready before Ray knows its node."""
+            return release.cluster.exec(release.namespace, head, words, "ray-head", timeout_s=90).status == 0
+
+        release.wait(f"a demand for {count} in {head}", is_demanded, READY_S)
         release.wait(
             f"a count of {count}", lambda: release.count(name) == count, READY_S,
             last_seen=lambda: release.ray_cluster(name)["spec"]["workerGroupSpecs"],
