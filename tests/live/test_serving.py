@@ -111,8 +111,11 @@ def test_uninstall_leaves_nothing(served: Served, cluster: Cluster, helm: Helm, 
     assert served.inventory_before == cluster.inventory(release.namespace)
 
 
+@pytest.mark.parametrize(
+    ("keep", "left"), [("false", set()), ("true", {"persistentvolumeclaims.core/llm-llm-ray-models"})]
+)
 def test_uninstall_leaves_the_models_claim_only_where_values_keep_it(
-    cluster: Cluster, helm: Helm, wait: Waiter, namespace: str
+    cluster: Cluster, helm: Helm, wait: Waiter, namespace: str, keep: str, left: set[str]
 ) -> None:
     cache = ["model.cache.type=pvc", "model.cache.storageClassName=none", "image.repository=nowhere"]
     before = cluster.inventory(namespace)
@@ -120,8 +123,7 @@ def test_uninstall_leaves_the_models_claim_only_where_values_keep_it(
     def difference() -> set[str]:
         return cluster.inventory(namespace) - before
 
-    for keep, left in (("false", set()), ("true", {"persistentvolumeclaims.core/llm-llm-ray-models"})):
-        helm.install("llm", namespace, VALUES, set_=[*cache, f"model.cache.keep={keep}"])
-        wait("the pods", lambda: Release(cluster, namespace).pods("worker"), 60)
-        helm.uninstall("llm", namespace)
-        wait("all but the claim gone", lambda: difference() == left, 60, last_seen=difference)  # noqa: B023
+    helm.install("llm", namespace, VALUES, set_=[*cache, f"model.cache.keep={keep}"])
+    wait("the pods", lambda: Release(cluster, namespace).pods("worker"), 60)
+    helm.uninstall("llm", namespace)
+    wait("all but the claim gone", lambda: difference() == left, 60, last_seen=difference)
