@@ -19,7 +19,7 @@ from tests.live.support.helm import Helm
 from tests.live.support.namespaces import Namespaces
 from tests.live.support.waiting import Waiter
 
-pytestmark = [pytest.mark.live, pytest.mark.needs("kuberay", "volcano", "kwok")]
+pytestmark = [pytest.mark.live, pytest.mark.needs("kuberay", "volcano", "kwok"), pytest.mark.timeout(900)]
 
 BOUND_S = 120
 GONE_S = 150
