@@ -46,7 +46,12 @@ def serving_values(mode: str, nodes: FakeNodes, model: Mapping[str, Any]) -> dic
         "rollout": {"deletionDelaySeconds": DELETION_DELAY_S},
         "workerDefaults": {"numOfHosts": 1, "topologySpreadConstraints": []},
         "workers": {
-            "real": {"minReplicas": 1, "maxReplicas": 1, "resources": {"limits": {SEAT: 1}}},
+            "real": {
+                "minReplicas": 1,
+                "maxReplicas": 1,
+                # Two of them, and two heads, beside whatever the cluster's two nodes run.
+                "resources": {"requests": {"cpu": "200m"}, "limits": {SEAT: 1}},
+            },
             "scaled": {
                 "minReplicas": 1,
                 "maxReplicas": 8,
