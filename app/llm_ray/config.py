@@ -92,7 +92,8 @@ class ServerConfig:
         check_above(self, 0, "request_timeout_s")
 
 
-PlacementStrategy = Literal["PACK", "STRICT_PACK"]
+PlacementStrategy = Literal["PACK", "STRICT_PACK", "GANG"]
+AutoscalingPolicyName = Literal["requests", "capacity"]
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,16 @@ class DeploymentConfig:
     upscale_delay_s: float = setting(30.0, "how long load must be high before a replica is added")
     downscale_delay_s: float = setting(600.0, "how long load must be low before a replica is removed")
     replica_num_cpus: float = setting(1.0, "Ray CPUs reserved for the replica's own process")
-    placement_strategy: PlacementStrategy = setting("PACK", "STRICT_PACK keeps all ranks of a replica on one node")
+    placement_strategy: PlacementStrategy = setting(
+        "PACK",
+        "STRICT_PACK keeps all ranks of a replica on one node; GANG within the nodes that share its front's label "
+        "llm-ray.io/gang",
+    )
+    autoscaling_policy: AutoscalingPolicyName = setting(
+        "requests",
+        "what sets the number of replicas: requests is Serve's own policy; capacity runs as many as the nodes hold, "
+        "for an autoscaler that adds and removes whole groups of nodes",
+    )
     max_start_attempts: int = setting(3, "starts of a replica that may fail before the deployment counts as failed")
     drain_timeout_s: float = setting(60.0, "how long a stopping replica may finish its open requests")
     health_check_period_s: float = setting(5.0, "how often Serve asks the replica whether its engine is alive")
@@ -120,6 +130,11 @@ class DeploymentConfig:
         check_at_least(self, 1, "max_start_attempts")
         check_at_least(self, max(1, self.min_replicas), "max_replicas")
         check_above(self, 0, "target_ongoing_requests", "health_check_period_s", "health_check_timeout_s")
+        if self.autoscaling_policy == "capacity" and self.placement_strategy == "PACK":
+            raise ConfigError(
+                "autoscaling_policy (capacity) needs placement_strategy GANG or STRICT_PACK, not PACK: "
+                "a replica whose ranks may be anywhere has no nodes of its own to count"
+            )
 
 
 def check_at_least(config: Any, limit: float, *keys: str) -> None:

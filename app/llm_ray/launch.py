@@ -69,6 +69,8 @@ def running(
     Ray prints to stdout; inside, sys.stdout is stderr, or nothing without show_logs. Keep your own for data.
     Raises ConfigError for a port in use, LLMRayError with the cause when the app cannot start.
     """
+    if deployment.placement_strategy == "GANG":
+        raise ConfigError("placement_strategy (GANG) is for clusters of labelled nodes: here is one node, use PACK")
     endpoints = Endpoints(host, _port(host, port, "port"), _port(host, grpc_port, "grpc_port"))
     stdout = sys.stderr if show_logs else None
     with _cleared_away() as home, open(os.devnull, "w") as nowhere, redirect_stdout(stdout or nowhere):

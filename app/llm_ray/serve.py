@@ -1,6 +1,7 @@
 """The Ray Serve application: one deployment whose replica holds API, tokenizer and engine, and whose ranks are actors.
 
-One hop from the proxy to the engine; the replica's placement group holds its ranks.
+One hop from the proxy to the engine; the replica's placement group holds its ranks. With placement_strategy GANG the
+replica is an actor alone, on a gang's first host, and places its ranks within that gang itself.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ from urllib.parse import quote
 import ray
 from fastapi import FastAPI
 from ray import serve
-from ray.serve.config import RequestRouterConfig
+from ray.serve.config import AutoscalingPolicy, RequestRouterConfig
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from llm_ray.api.app import create_app
 from llm_ray.api.grpc_servicer import InferenceServicer
 from llm_ray.api.service import build_service
+from llm_ray.capacity import FRONT_HOST, CapacityPolicy
 from llm_ray.config import DeploymentConfig, EngineConfig, ServerConfig, parse
 from llm_ray.engine.async_engine import AsyncEngine
 from llm_ray.errors import ConfigError, EngineUnavailableError
+from llm_ray.executor.rank import MakeWorker, make_worker
 from llm_ray.executor.ray import RayExecutor
-from llm_ray.executor.ray_group import bundle
+from llm_ray.executor.ray_gang import gang_placement
+from llm_ray.executor.ray_group import bundle, node_ip
+from llm_ray.naming import HOST_NODE_LABEL
 from llm_ray.tokenizer import Tokenizer
 
 log = logging.getLogger("llm_ray.serve")
@@ -51,16 +56,26 @@ class LLM(InferenceServicer):
     Ready means: weights loaded, cache sized and one warm-up step run on every rank.
     """
 
-    def __init__(self, engine: EngineConfig, server: ServerConfig) -> None:
+    def __init__(
+        self,
+        engine: EngineConfig,
+        server: ServerConfig,
+        deployment: DeploymentConfig,
+        make: MakeWorker = make_worker,
+    ) -> None:
         _log_to_stderr()
-        executor = RayExecutor(engine, ray.util.get_current_placement_group())
+        if deployment.placement_strategy == "GANG":
+            executor = RayExecutor(engine, gang_placement(engine, _front(deployment)), first_bundle=0, make=make)
+        else:
+            executor = RayExecutor(engine, ray.util.get_current_placement_group(), make=make)
         self._engine = AsyncEngine(engine, executor, max_queue_len=server.max_queue_len)
         super().__init__(lambda: self._service)
         with ThreadPoolExecutor(1) as pool:
             started = pool.submit(self._engine.start)  # the ranks load while the tokenizer does
             with without_torch():
                 tokenizer = Tokenizer(engine.model)
-            self._service = build_service(self._engine, tokenizer, engine, server)
+            replica = serve.get_replica_context().replica_id.unique_id
+            self._service = build_service(self._engine, tokenizer, engine, server, node=node_ip(), replica=replica)
             started.result()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -125,28 +140,19 @@ def build(args: Mapping[str, Any]) -> serve.Application:
     deployment = parse(DeploymentConfig, args.get("deployment", {}))
     if not engine.model:
         raise ConfigError("engine.model is empty: give the directory of a Hugging Face checkpoint")
-    app: serve.Application = LLM.options(**_options(engine, server, deployment)).bind(engine, server)  # type: ignore[attr-defined]
+    app: serve.Application = LLM.options(**options(engine, server, deployment)).bind(engine, server, deployment)  # type: ignore[attr-defined]
     return app
 
 
-def _options(engine: EngineConfig, server: ServerConfig, deployment: DeploymentConfig) -> dict[str, Any]:
+def options(engine: EngineConfig, server: ServerConfig, deployment: DeploymentConfig) -> dict[str, Any]:
     """Serve's options for the deployment. Every one that would restart replicas when added later is set."""
-    replica = {"CPU": deployment.replica_num_cpus}
     admitted = engine.max_num_seqs + server.max_queue_len
     return {
-        "ray_actor_options": {"num_cpus": deployment.replica_num_cpus},
-        "placement_group_bundles": [replica] + [bundle(engine)] * engine.world_size,
-        "placement_group_strategy": deployment.placement_strategy,
+        **_placement(engine, deployment),
         "max_ongoing_requests": max(MIN_ONGOING_REQUESTS, 4 * admitted),
         "max_queued_requests": MAX_QUEUED_REQUESTS,
         "backpressure_config": {"status_code": 429, "retry_after_s": 1},
-        "autoscaling_config": {
-            "min_replicas": deployment.min_replicas,
-            "max_replicas": deployment.max_replicas,
-            "target_ongoing_requests": deployment.target_ongoing_requests,
-            "upscale_delay_s": deployment.upscale_delay_s,
-            "downscale_delay_s": deployment.downscale_delay_s,
-        },
+        "autoscaling_config": _autoscaling(engine, deployment),
         "request_router_config": RequestRouterConfig(),
         "max_constructor_retry_count": deployment.max_start_attempts,
         "graceful_shutdown_wait_loop_s": STOP_WAIT_LOOP_S,
@@ -155,6 +161,48 @@ def _options(engine: EngineConfig, server: ServerConfig, deployment: DeploymentC
         "health_check_timeout_s": deployment.health_check_timeout_s,
         "logging_config": {"enable_access_log": False},
     }
+
+
+def _placement(engine: EngineConfig, deployment: DeploymentConfig) -> dict[str, Any]:
+    """A placement group of the front and its ranks, or in a gang the front alone: one on each gang's first host."""
+    actor: dict[str, Any] = {"num_cpus": deployment.replica_num_cpus}
+    if deployment.placement_strategy == "GANG":
+        return {
+            "ray_actor_options": actor | {"label_selector": {HOST_NODE_LABEL: FRONT_HOST}},
+            "max_replicas_per_node": 1,
+        }
+    return {
+        "ray_actor_options": actor,
+        "placement_group_bundles": [_front(deployment)] + [bundle(engine)] * engine.world_size,
+        "placement_group_strategy": deployment.placement_strategy,
+    }
+
+
+def _autoscaling(engine: EngineConfig, deployment: DeploymentConfig) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "min_replicas": deployment.min_replicas,
+        "max_replicas": deployment.max_replicas,
+        "target_ongoing_requests": deployment.target_ongoing_requests,
+        "upscale_delay_s": deployment.upscale_delay_s,
+        "downscale_delay_s": deployment.downscale_delay_s,
+    }
+    if deployment.autoscaling_policy == "requests":
+        return config
+    policy = AutoscalingPolicy(  # type: ignore[no-untyped-call]
+        policy_function=f"{CapacityPolicy.__module__}:{CapacityPolicy.__name__}",
+        policy_kwargs={
+            "placement": deployment.placement_strategy,
+            "front": _front(deployment),
+            "rank": bundle(engine),
+            "ranks": engine.world_size,
+        },
+    )
+    # Nodes that come or go are a fact and no trend: to wait would start what has no room, or leave room unused.
+    return config | {"upscale_delay_s": 0.0, "downscale_delay_s": 0.0, "policy": policy}
+
+
+def _front(deployment: DeploymentConfig) -> dict[str, float]:
+    return {"CPU": deployment.replica_num_cpus}
 
 
 @contextmanager

@@ -27,6 +27,17 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def marked(mark: str) -> list[psutil.Process]:
+    """Every process that inherited the mark."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            if wanted in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                found.append(process)
+    return found
+
+
 @dataclass
 class RayHead:
     home: Path
@@ -67,22 +78,13 @@ class RayHead:
 
     def kill(self) -> None:
         """Every process that inherited the mark, as when a container dies."""
-        while found := self._processes():  # one may have started another meanwhile
+        while found := marked(self.mark):  # one may have started another meanwhile
             for process in found:
                 with suppress(psutil.Error):
                     process.send_signal(signal.SIGKILL)
             if self.process is not None:
                 self.process.wait(30)
             psutil.wait_procs(found, timeout=30)
-
-    def _processes(self) -> list[psutil.Process]:
-        wanted = f"{MARK}={self.mark}".encode()
-        found = []
-        for process in psutil.process_iter():
-            with suppress(OSError, psutil.Error):
-                if wanted in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
-                    found.append(process)
-        return found
 
     def restart(self) -> None:
         self.kill()

@@ -39,7 +39,10 @@ class Ready(BaseModel):
 
 
 class Stats(BaseModel):
-    """EngineStats, field by field; num_tasks are the asyncio tasks of this process's event loop."""
+    """EngineStats, field by field; num_tasks are the asyncio tasks of this process's event loop.
+
+    node and replica tell whose numbers these are, behind a proxy: the address of its Ray node, and Serve's id of it.
+    """
 
     status: str
     num_waiting: int
@@ -56,6 +59,8 @@ class Stats(BaseModel):
     num_steps: int
     num_rank_restarts: int
     num_tasks: int = 0
+    node: str = ""
+    replica: str = ""
 
 
 def health_router(get_service: GetService) -> APIRouter:
@@ -76,7 +81,8 @@ def health_router(get_service: GetService) -> APIRouter:
         if service.engine.status == "starting":
             raise EngineUnavailableError("the engine is starting: retry later")
         stats = Stats.model_validate(service.engine.stats(), from_attributes=True)
-        return stats.model_copy(update={"num_tasks": len(asyncio.all_tasks())})
+        own = {"num_tasks": len(asyncio.all_tasks()), "node": service.node, "replica": service.replica}
+        return stats.model_copy(update=own)
 
     return router
 

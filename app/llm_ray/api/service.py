@@ -16,7 +16,7 @@ from llm_ray.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """created: Unix time at which this model began to be served, seconds."""
+    """created: Unix time at which this model began to be served, seconds. node, replica: where and which this is."""
 
     engine: AsyncEngine
     tokenizer: Tokenizer
@@ -24,6 +24,8 @@ class Service:
     server_config: ServerConfig
     keys: KeyRing | None
     created: int
+    node: str = ""
+    replica: str = ""
 
     @property
     def model_name(self) -> str:
@@ -40,8 +42,14 @@ GetService = Callable[[], Service]
 
 
 def build_service(
-    engine: AsyncEngine, tokenizer: Tokenizer, engine_config: EngineConfig, server_config: ServerConfig
+    engine: AsyncEngine,
+    tokenizer: Tokenizer,
+    engine_config: EngineConfig,
+    server_config: ServerConfig,
+    *,
+    node: str = "",
+    replica: str = "",
 ) -> Service:
     """Raises ConfigError when the key file is unusable."""
     keys = KeyRing(server_config.api_keys_file) if server_config.api_keys_file else None
-    return Service(engine, tokenizer, engine_config, server_config, keys, int(time.time()))
+    return Service(engine, tokenizer, engine_config, server_config, keys, int(time.time()), node, replica)

@@ -14,6 +14,8 @@ from llm_ray.errors import ConfigError
 DEFAULT_DASHBOARD = "http://127.0.0.1:8265"
 KINDS = ("RayCluster", "RayService")
 DEFAULT_PERIOD_S = 2.0
+DEFAULT_SERVE_PORT = 8000
+DEFAULT_IDLE_PERIOD_S = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,10 +37,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_GRACE_S,
         help="how long a proxy, the applications or the dashboard may be missing before it counts",
     )
+    _add(
+        parser,
+        "--serve-port",
+        own + "SERVE_PORT",
+        type=int,
+        default=DEFAULT_SERVE_PORT,
+        help="HTTP port of Serve's proxies, for report-idle",
+    )
+    _add(
+        parser,
+        "--idle-period-s",
+        own + "IDLE_PERIOD_S",
+        type=float,
+        default=DEFAULT_IDLE_PERIOD_S,
+        help="time between two questions to every worker, for report-idle",
+    )
     _add(parser, "--kubeconfig", "KUBECONFIG", type=Path, help="instead of the pod's service account")
     for name, help in (
         ("exclude-head", "the head pod gets no traffic"),
         ("incremental", "incremental upgrade: the pending cluster gets traffic too"),
+        ("report-idle", "annotate the workers that have no request, for the scaler"),
     ):
         variable = own + name.upper().replace("-", "_")
         parser.add_argument(
@@ -74,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
     _check(args)
     # Here and not above: the Kubernetes client costs half a second, which no other command needs.
     from llm_ray.deployer.kube import Kubernetes
-    from llm_ray.deployer.loop import Deployer, Settings
+    from llm_ray.deployer.loop import Deployer, IdleReport, Settings
     from llm_ray.deployer.report import Health, Log
     from llm_ray.deployer.serve_api import ServeAPI, check_url
 
@@ -88,6 +107,7 @@ def run(args: argparse.Namespace) -> None:
         incremental=args.incremental,
         period_s=args.period_s,
         rule=Rule(args.grace_s, args.exclude_head),
+        idle=IdleReport(args.serve_port, args.idle_period_s, args.grace_s) if args.report_idle else None,
     )
     log = Log()
     health = Health(args.health_port) if args.health_port else None
@@ -115,8 +135,10 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("service is not set: kind RayService needs --service, or RAY_SERVICE in the pod")
     if args.kind == "RayCluster" and (args.service or args.incremental):
         raise ConfigError("service and incremental are a RayService's: leave them out, or give --kind RayService")
-    for name, limit in (("period_s", 0.05), ("grace_s", 0.0)):
+    for name, limit in (("period_s", 0.05), ("grace_s", 0.0), ("idle_period_s", 0.05)):
         if not limit <= getattr(args, name) < 86400:
             raise ConfigError(f"{name} ({getattr(args, name)}) must be between {limit} and 86400")
+    if not 1 <= args.serve_port <= 65535:
+        raise ConfigError(f"serve-port ({args.serve_port}) must be between 1 and 65535")
     if not 0 <= args.health_port <= 65535:
         raise ConfigError(f"health-port ({args.health_port}) must be between 0 and 65535")

@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from llm_ray.deployer import labels, puts
+from llm_ray.deployer import idle, labels, puts
+from llm_ray.deployer.ask import Round
 from llm_ray.deployer.kube import Kubernetes, KubernetesError, NotFoundError
 from llm_ray.deployer.report import Health, Log
 from llm_ray.deployer.serve_api import DashboardError, RejectedError, ServeAPI
@@ -22,6 +24,15 @@ LARGEST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
+class IdleReport:
+    """Keep the idle annotation of the worker pods, by what their proxies answer on this port."""
+
+    port: int = 8000
+    period_s: float = 5.0
+    grace_s: float = labels.DEFAULT_GRACE_S
+
+
+@dataclass(frozen=True)
 class Settings:
     kind: Literal["RayCluster", "RayService"]
     cluster: str
@@ -30,6 +41,7 @@ class Settings:
     incremental: bool = False
     period_s: float = 2.0
     rule: labels.Rule = field(default_factory=labels.Rule)
+    idle: IdleReport | None = None
 
 
 @dataclass
@@ -66,6 +78,10 @@ class Deployer:
         self._log, self._health, self._clock = log, health, clock
         self._labels, self._puts = labels.Memory(), puts.Memory()
         self._put: Put | None = None
+        self._idle = idle.Memory()
+        self._round: Round | None = None
+        self._round_at = 0.0
+        self._pods: list[Pod] = []
         self._labelled: list[str] = []
         self._apps: dict[str, str] = {}
 
@@ -86,12 +102,19 @@ class Deployer:
             self._put_if_needed(serve)
         is_labelled = self._label(serve)
         self._moved()
+        if self._settings.idle is not None and is_labelled:
+            is_labelled = self._report_idle(self._settings.idle, serve)
         return serve is not None and is_labelled
 
     def wait_for_put(self, timeout_s: float) -> None:
         """For a caller that ticks by hand."""
         if self._put is not None:
             self._put.done.wait(timeout_s)
+
+    def wait_for_round(self, timeout_s: float) -> None:
+        """For a caller that ticks by hand."""
+        if self._round is not None:
+            self._round.done.wait(timeout_s)
 
     def _read_serve(self) -> Serve | None:
         try:
@@ -158,7 +181,7 @@ class Deployer:
     def _label(self, serve: Serve | None) -> bool:
         try:
             role = self._role()
-            pods = self._kubernetes.pods(self._settings.cluster)
+            pods = self._pods = self._kubernetes.pods(self._settings.cluster)
             successor_serves = role.is_active is False and self._kubernetes.serves(role.successor)
             self._moved()
             seen = labels.Seen(serve, pods, role, successor_serves)
@@ -191,6 +214,33 @@ class Deployer:
             return
         self._log.event("label" if wanted else "unlabel", pod=pod.name)
         self._moved()
+
+    def _report_idle(self, report: IdleReport, serve: Serve | None) -> bool:
+        """Whether the API server answered. Acts on a round that is over, and begins the next when it is time."""
+        done, now = self._round, self._clock()
+        if done is not None and done.done.is_set():
+            self._round = None
+            seen = idle.Seen(serve, self._pods, done.answers)
+            self._idle, changes = idle.decide(report.grace_s, self._idle, seen, now)
+            if not self._set_idle({pod.name: pod for pod in self._pods}, changes):
+                return False
+        if self._round is None and now - self._round_at >= report.period_s:
+            self._round, self._round_at = Round(report.port, idle.asks(serve, self._pods)).start(), now
+        return True
+
+    def _set_idle(self, pods: dict[str, Pod], changes: dict[str, bool]) -> bool:
+        since = idle.timestamp(datetime.now(UTC))
+        for name, is_idle in changes.items():
+            try:
+                self._kubernetes.set_idle(pods[name], since if is_idle else None)
+            except NotFoundError:
+                continue
+            except KubernetesError as error:
+                self._log.trouble("kubernetes", error)
+                return False
+            self._log.event("idle" if is_idle else "busy", pod=name)
+            self._moved()
+        return True
 
     def _moved(self) -> None:
         if self._health is not None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from llm_ray.naming import IDLE_ANNOTATION, NODE_TYPE_LABEL
+
 SERVING_LABEL = "llm-ray.io/serving"
 CONTAINER_ANNOTATION = "llm-ray.io/serving-container"
 """The container that the label was given to. A restarted one has the pod's label and no proxy."""
-CLUSTER_LABEL = "ray.io/cluster"
-NODE_TYPE_LABEL = "ray.io/node-type"
 
 ALIVE_REPLICAS = frozenset({"RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION"})
 """States of a replica that answers, or is about to go on answering as the same process."""
@@ -28,6 +28,15 @@ class Proxy:
 
 
 @dataclass(frozen=True)
+class Replica:
+    """A replica by Serve's id of it, and the address of its node: empty until it is placed."""
+
+    id: str
+    ip: str
+    state: str
+
+
+@dataclass(frozen=True)
 class App:
     """One Serve application. `deployments` holds (replicas wanted, replicas alive) of each; empty while it is built."""
 
@@ -35,6 +44,7 @@ class App:
     deployments: tuple[tuple[int, int], ...] = ()
     config: Mapping[str, Any] | None = None
     message: str = ""
+    replicas: tuple[Replica, ...] = ()
 
     @property
     def can_answer(self) -> bool:
@@ -70,7 +80,8 @@ class Serve:
 class Pod:
     """A pod of the Ray cluster. `is_ending`: terminating, or its containers have finished.
 
-    `is_labelled`: the Ray container that runs now got the label; `is_stale`: one before it did.
+    `is_labelled`: the Ray container that runs now got the label; `is_stale`: one before it did. `idle_since`: the
+    annotation's text.
     """
 
     name: str
@@ -82,6 +93,7 @@ class Pod:
     is_ending: bool = False
     is_stale: bool = False
     container: str = ""
+    idle_since: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +122,13 @@ def _parse_app(app: Mapping[str, Any]) -> App:
         )
         for deployment in (app.get("deployments") or {}).values()
     )
-    return App(app.get("status") or "", deployments, app.get("deployed_app_config"), app.get("message") or "")
+    replicas = tuple(
+        Replica(replica.get("replica_id") or "", replica.get("node_ip") or "", replica.get("state") or "")
+        for deployment in (app.get("deployments") or {}).values()
+        for replica in deployment.get("replicas") or []
+    )
+    config, message = app.get("deployed_app_config"), app.get("message") or ""
+    return App(app.get("status") or "", deployments, config, message, replicas)
 
 
 def parse_pod(pod: Mapping[str, Any]) -> Pod:
@@ -131,6 +149,7 @@ def parse_pod(pod: Mapping[str, Any]) -> Pod:
         is_ending=bool(metadata.get("deletionTimestamp")) or status.get("phase") in FINISHED_PHASES,
         is_stale=is_stale,
         container=container,
+        idle_since=(metadata.get("annotations") or {}).get(IDLE_ANNOTATION) or "",
     )
 
 
