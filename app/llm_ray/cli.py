@@ -21,6 +21,8 @@ from llm_ray.deployer import command as deployer_command
 from llm_ray.errors import ConfigError, LLMRayError
 from llm_ray.launch import running, wait_for_interrupt
 from llm_ray.model_pull import command as pull_command
+from llm_ray.scaler import command as scaler_command
+from llm_ray.simulate import command as simulate_command
 from llm_ray.worker import architectures
 
 CONFIGS = (EngineConfig, ServerConfig, DeploymentConfig)
@@ -61,6 +63,12 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=demo_module.run)
     deployer_command.add_arguments(
         commands.add_parser("deployer", help="sidecar of the head pod: deploy the Serve config, label serving pods")
+    )
+    scaler_command.add_arguments(
+        commands.add_parser("scaler", help="controller of WorkerGroupScale: scale worker groups by whole gangs")
+    )
+    simulate_command.add_arguments(
+        commands.add_parser("simulate", help="replay a request trace against an autoscaling policy")
     )
     model = commands.add_parser("model", help="prepare checkpoints").add_subparsers(required=True, metavar="COMMAND")
     prepare = model.add_parser("demo", help="prepare the demo model once, print its directory")
