@@ -1,4 +1,4 @@
-"""Hold every values file of charts/llm-ray/ci against the linters: helm lint with both Helms, kubeconform, kube-score.
+"""Hold every values file in ci/ of our charts against the linters: helm lint with both Helms, kubeconform, kube-score.
 
 Offline. Prints one line per finding and exits 1 when there is one.
 """
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +20,14 @@ from pathlib import Path
 import yaml
 
 from ci.core_schemas import MINORS, oldest_minor, write_for_kubeconform
-from ci.helm import CHART, HELMS, ROOT, run_helm
+from ci.helm import CHARTS, HELMS, ROOT, run_helm
 from ci.kube_score import ACCEPTED, RAY_KINDS, Accepted, Finding, accepted, findings
 from ci.manifests import load_all
 from ci.tools import ToolError, binary
 
 SCHEMAS = ROOT / "tests" / "schemas"
 KUBERAY_VALUE = "kuberay.version"
-"""The value that tells the chart which operator it is for."""
+"""The value that tells a chart which operator it is for, if it has one."""
 
 PARALLEL = 2
 
@@ -73,7 +73,7 @@ def lint(chart: Path, values: Path) -> Report:
     for cluster in (NEWEST, OLDEST):
         if cluster.kubernetes < oldest_minor(values):
             continue
-        told = run_helm("helm4", [*template, "--set-string", f"{KUBERAY_VALUE}={cluster.kuberay}"])
+        told = run_helm("helm4", [*template, *_told(chart, cluster)])
         if told.returncode == 0:
             report.rendered[cluster] = told.stdout
         elif KUBERAY_VALUE not in told.stderr.decode():
@@ -87,6 +87,12 @@ def lint(chart: Path, values: Path) -> Report:
     except (ValueError, yaml.YAMLError) as error:
         report.problems.append(str(error))
     return report
+
+
+def _told(chart: Path, cluster: Cluster) -> list[str]:
+    section = KUBERAY_VALUE.partition(".")[0]
+    known = yaml.safe_load((chart / "values.yaml").read_text())
+    return ["--set-string", f"{KUBERAY_VALUE}={cluster.kuberay}"] if section in known else []
 
 
 def conform(cluster: Cluster, reports: dict[Path, Report], scratch: Path) -> Iterator[str]:
@@ -142,13 +148,25 @@ def judge_scores(found: dict[str, list[Finding]], entries: list[Accepted]) -> It
             yield f"ci/{ACCEPTED.name}: nothing is found any more for {entry.check} in {entry.object}: remove the entry"
 
 
-def run(chart: Path, accepted_file: Path) -> list[str]:
-    """Every problem. Without values files there is nothing to lint, which is a problem too."""
-    files = sorted((chart / "ci").glob("*.yaml"))
-    if not files:
-        return [f"{chart}/ci has no *.yaml: a chart is linted with the values files there"]
+def run(charts: Sequence[Path], accepted_file: Path) -> list[str]:
+    """Every problem of the charts."""
     for name in (*HELMS, "kubeconform", "kube-score"):
         binary(name)
+    problems: list[str] = []
+    scores: dict[str, list[Finding]] = {}
+    for chart in charts:
+        found, of_chart = _run_one(chart)
+        problems += found
+        for name, list_ in of_chart.items():
+            scores[name] = [*scores.get(name, []), *list_]
+    return problems + list(judge_scores(scores, accepted(accepted_file)))
+
+
+def _run_one(chart: Path) -> tuple[list[str], dict[str, list[Finding]]]:
+    """Problems, and what kube-score found by values file. No values files, nothing to lint: a problem too."""
+    files = values_files(chart)
+    if not files:
+        return [f"{chart}/ci has no *.yaml: a chart is linted with the values files there"], {}
     with ThreadPoolExecutor(PARALLEL) as pool:
         reports = dict(zip(files, pool.map(lambda file: lint(chart, file), files), strict=True))
     problems = [f"{file.name}: {problem}" for file, report in reports.items() for problem in report.problems]
@@ -159,8 +177,11 @@ def run(chart: Path, accepted_file: Path) -> list[str]:
         print(
             f"{name}: for a KubeRay without vendored schemas; its Ray objects were held against none", file=sys.stderr
         )
-    scores = {file.name: report.scores for file, report in reports.items()}
-    return problems + list(judge_scores(scores, accepted(accepted_file)))
+    return problems, {file.name: report.scores for file, report in reports.items()}
+
+
+def values_files(chart: Path) -> list[Path]:
+    return sorted((chart / "ci").glob("*.yaml"))
 
 
 def _indented(output: bytes) -> str:
@@ -169,18 +190,19 @@ def _indented(output: bytes) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ci.chart_lint", description=__doc__)
-    parser.add_argument("--chart", type=Path, default=CHART, metavar="DIR", help="another chart than llm-ray")
+    parser.add_argument("--chart", type=Path, action="append", metavar="DIR", help="other charts than ours")
     parser.add_argument("--accepted", type=Path, default=ACCEPTED, metavar="FILE", help="findings that are accepted")
     chosen = parser.parse_args(arguments)
     started = time.monotonic()
+    charts = chosen.chart or CHARTS
     try:
-        problems = run(chosen.chart, chosen.accepted)
+        problems = run(charts, chosen.accepted)
     except ToolError as error:
         print(f"chart lint: {error}", file=sys.stderr)
         return 2
     for problem in problems:
         print(problem, file=sys.stderr)
-    count = len(list((chosen.chart / "ci").glob("*.yaml")))
+    count = sum(len(values_files(chart)) for chart in charts)
     print(f"chart lint: {count} values files, {len(problems)} problems, {time.monotonic() - started:.0f} s")
     return 1 if problems else 0
 

@@ -12,6 +12,8 @@ from ci.tools import binary
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "llm-ray"
+SCALER_CHART = ROOT / "charts" / "llm-ray-scaler"
+CHARTS = (CHART, SCALER_CHART)
 HELMS = ("helm3", "helm4")
 TIMEOUT_S = 60
 

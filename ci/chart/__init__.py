@@ -1,1 +1,1 @@
-"""Files of charts/llm-ray that are made from others: values from the app's settings, schema and docs from values."""
+"""Files of the charts that are made from others: values from the app's settings, schemas and docs from values."""

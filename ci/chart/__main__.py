@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 from ci.chart import docs, schema, settings, values
-from ci.chart.values import ChartError
+from ci.chart.values import ChartError, Value
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "llm-ray"
+SCALER = ROOT / "charts" / "llm-ray-scaler"
 SCHEMA_LIMIT = 250_000
 """Bytes. The chart goes into every release's Secret, which Kubernetes limits to 1 MB."""
 
@@ -19,19 +20,21 @@ SCHEMA_LIMIT = 250_000
 def generate() -> dict[Path, str]:
     """Every generated file and the text it should have."""
     text = settings.updated((CHART / "values.yaml").read_text())
-    root = values.parse(text)
-    defs = schema.load_defs()
-    compact = json.dumps(schema.build(root, defs), ensure_ascii=False, separators=(",", ":")) + "\n"
-    if len(compact.encode()) > SCHEMA_LIMIT:
-        raise ChartError(f"values.schema.json ({len(compact.encode())} bytes) must stay below {SCHEMA_LIMIT}")
+    root, files = _of_chart(CHART, text, "README.tmpl.md")
     reference = ROOT / "docs" / "values.md"
     present = reference.read_text() if reference.exists() else ""
-    return {
-        CHART / "values.yaml": text,
-        CHART / "values.schema.json": compact,
-        CHART / "README.md": docs.readme(root, defs),
-        reference: docs.reference(root, defs, present),
-    }
+    files |= {CHART / "values.yaml": text, reference: docs.reference(root, schema.load_defs(), present)}
+    _, of_scaler = _of_chart(SCALER, (SCALER / "values.yaml").read_text(), "README.scaler.tmpl.md")
+    return files | of_scaler
+
+
+def _of_chart(chart: Path, text: str, frame: str) -> tuple[Value, dict[Path, str]]:
+    """The values as a tree; schema and README made from it."""
+    root, defs = values.parse(text), schema.load_defs()
+    compact = json.dumps(schema.build(root, defs, chart.name), ensure_ascii=False, separators=(",", ":")) + "\n"
+    if len(compact.encode()) > SCHEMA_LIMIT:
+        raise ChartError(f"values.schema.json ({len(compact.encode())} bytes) must stay below {SCHEMA_LIMIT}")
+    return root, {chart / "values.schema.json": compact, chart / "README.md": docs.readme(root, defs, frame)}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The chart's README and docs/values.md: hand-written frames, with tables made from values.yaml and its schema."""
+"""The charts' READMEs and docs/values.md: hand-written frames, with tables made from values.yaml and its schema."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def frame(name: str) -> str:
     return text
 
 
-def readme(root: Value, defs: Mapping[str, Schema]) -> str:
+def readme(root: Value, defs: Mapping[str, Schema], template: str = "README.tmpl.md") -> str:
     """Key, default and description by section."""
-    return frame("README.tmpl.md").replace(MARK, "\n".join(_short_section(*s, defs) for s in _sections(root)))
+    return frame(template).replace(MARK, "\n".join(_short_section(*s, defs) for s in _sections(root)))
 
 
 def reference(root: Value, defs: Mapping[str, Schema], present: str) -> str:

@@ -28,16 +28,16 @@ def load_defs() -> dict[str, Schema]:
     return dict(yaml.safe_load(text))
 
 
-def build(root: Value, defs: Mapping[str, Schema]) -> Schema:
+def build(root: Value, defs: Mapping[str, Schema], title: str = "llm-ray") -> Schema:
     """The schema of the whole file. `enabled` is what an umbrella's condition puts among our values."""
     available = kubernetes.definitions()
     own = {name: _resolved(schema, available) for name, schema in defs.items()}
     sections = {value.name: value for value in root.walk()}
-    own |= {name: _map_of(sections[defaults], own) for name, defaults in MAPS.items()}
+    own |= {name: _map_of(sections[defaults], own) for name, defaults in MAPS.items() if defaults in sections}
     body = _object(root, own)
     body["properties"]["enabled"] = {"type": "boolean"}
     used = kubernetes.closure({**available, **own}, kubernetes.references(body))
-    whole = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "llm-ray", **body, "$defs": used}
+    whole = {"$schema": "http://json-schema.org/draft-07/schema#", "title": title, **body, "$defs": used}
     return dict(with_known_keys(whole))
 
 

@@ -18,7 +18,8 @@ DERIVED = {
     "num_gpus_per_rank": "1 where workers have GPUs",
     "min_replicas": "what the workers hold",
     "max_replicas": "what the workers hold at most",
-    "placement_strategy": "STRICT_PACK where a pod holds all ranks of a replica",
+    "placement_strategy": "STRICT_PACK where a pod holds all ranks of a replica, else PACK, in mode hpa GANG",
+    "autoscaling_policy": "requests, with autoscaling.mode hpa capacity",
 }
 """Settings that the chart works out when they are null, and from what."""
 

@@ -103,11 +103,20 @@ def test_the_hpa_aims_at_requests_per_gang() -> None:
     ]
 
 
-def test_the_default_target_is_thirty_requests_and_slow_in_both_directions() -> None:
+def test_the_default_target_is_thirty_requests_up_at_once_and_down_slowly() -> None:
     spec = render(scaled()).find("HorizontalPodAutoscaler")["spec"]
     assert spec["metrics"][0]["external"]["target"]["averageValue"] == "30"
-    assert spec["behavior"]["scaleUp"]["policies"] == [{"type": "Pods", "value": 1, "periodSeconds": 60}]
-    assert spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
+    assert spec["behavior"]["scaleUp"] == {
+        "stabilizationWindowSeconds": 0,
+        "policies": [
+            {"type": "Percent", "value": 100, "periodSeconds": 60},
+            {"type": "Pods", "value": 2, "periodSeconds": 60},
+        ],
+    }
+    assert spec["behavior"]["scaleDown"] == {
+        "stabilizationWindowSeconds": 600,
+        "policies": [{"type": "Pods", "value": 1, "periodSeconds": 300}],
+    }
 
 
 @by_each
@@ -129,7 +138,20 @@ def test_tolerance_goes_to_both_directions(provider: str, tolerance: float, writ
     spec = scaler["spec"]
     behavior = spec["behavior"] if provider == "hpa" else spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     assert [behavior[way]["tolerance"] for way in ("scaleUp", "scaleDown")] == [written, written]
-    assert behavior["scaleUp"]["stabilizationWindowSeconds"] == 30
+    assert behavior["scaleUp"]["stabilizationWindowSeconds"] == 0
+
+
+@by_each
+def test_a_metric_that_does_not_add_up_is_compared_as_it_is(provider: str) -> None:
+    workers = {"gpu": GROUP | {"gpusPerNode": 4}}
+    [scaler] = scalers(render(scaled(provider, workers, metricType="Value", averageValue=0.8)))
+    if provider == "hpa":
+        [metric] = scaler["spec"]["metrics"]
+        assert metric["external"]["target"] == {"type": "Value", "value": "800m"}
+    else:
+        [trigger] = scaler["spec"]["triggers"]
+        assert (trigger["metricType"], trigger["metadata"]["threshold"]) == ("Value", "0.8")
+    assert validate(scaler) == []
 
 
 @pytest.mark.parametrize(("value", "written"), [(0.5, "500m"), (2.25, "2250m"), (1000000, "1000000")])
@@ -223,6 +245,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a fallback above the limit": (
         scaled("keda", keda={"fallbackReplicas": 9}),
         "autoscaling.hpa.keda.fallbackReplicas (9) must be at most workers.gpu.maxReplicas (8)",
+    ),
+    "a metric that is multiplied by pods": (
+        scaled(metricType="Value"),
+        "autoscaling.hpa.metricType (Value) must be AverageValue while workers.gpu has 2 pods per group",
     ),
     "a RayCluster that Helm owns": (scaled() | {"kind": "RayCluster"}, "kind (RayCluster) must be RayService"),
     "a suspended group": (

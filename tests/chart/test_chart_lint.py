@@ -30,7 +30,7 @@ CLUSTERS = (chart_lint.NEWEST, chart_lint.OLDEST)
 def run(chart: Path, entries: str = "[]") -> list[str]:
     file = chart.parent / "accepted.yaml"
     file.write_text(entries)
-    return chart_lint.run(chart, file)
+    return chart_lint.run([chart], file)
 
 
 def test_a_clean_chart_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -90,6 +90,7 @@ def different(config: type[Any]) -> dict[str, Any]:
         "attention_backend": "torch_cpu",
         "linear_backend": "plain",
         "placement_strategy": "PACK",
+        "autoscaling_policy": "requests",  # the other one cannot be with PACK
     }
     odd |= {"pipeline_parallel_size": 1, "num_gpus_per_rank": 0.0, "min_replicas": 1, "max_replicas": 1}
     elsewhere = {"model", "model_name", "api_keys_file"}

@@ -99,6 +99,14 @@ def test_each_operator_has_its_switch(operator, umbrella):
     assert render(values, chart=umbrella).inventory() == [("ConfigMap", f"marker-{operator}")]
 
 
+def test_the_scaler_has_its_switch_and_is_off_by_default(umbrella):
+    add_operators(umbrella)
+    off = {name: {"enabled": False} for name in [*OPERATORS, "llm-ray"]}
+    assert render(off, chart=umbrella).inventory() == []
+    made = render(off | {"llm-ray-scaler": {"enabled": True}}, chart=umbrella)
+    assert ("Deployment", "demo-llm-ray-scaler") in made.inventory()
+
+
 def test_the_package_holds_the_chart_and_nothing_of_the_repository(umbrella, tmp_path):
     for folder in ("app", "ci", "tests", "docs", ".venv", "build", "bench", "examples", "plugins", "dashboards"):
         (umbrella / folder).mkdir(exist_ok=True)

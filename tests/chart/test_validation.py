@@ -189,7 +189,8 @@ def test_a_schema_without_a_source_or_with_other_content_is_found(tmp_path: Path
     ours = "llm-ray.io/workergroupscale_v1alpha1.json"
     (tmp_path / "llm-ray.io").mkdir()
     (tmp_path / "sources.yaml").write_text(
-        "- {files: [tests/schemas/crds/llm-ray.io_workergroupscales.yaml], kinds: {WorkerGroupScale: v1alpha1}}"
+        "- files: [charts/llm-ray-scaler/files/crds/llm-ray.io_workergroupscales.yaml]\n"
+        "  kinds: {WorkerGroupScale: v1alpha1}"
     )
     assert schemas.compare(tmp_path).stale == [ours]
     (tmp_path / ours).write_bytes((SCHEMAS / ours).read_bytes())

@@ -29,7 +29,7 @@ from tests.live.support.waiting import Waiter
 pytestmark = [pytest.mark.live, pytest.mark.needs("nodes", "image", "kuberay", "kwok"), pytest.mark.timeout(900)]
 
 LAPTOP = yaml.safe_load((CHART / "ci" / "laptop-cpu.yaml").read_text())
-CRD = CHART.parents[1] / "tests" / "schemas" / "crds" / "llm-ray.io_workergroupscales.yaml"
+CRD = CHART.parent / "llm-ray-scaler" / "files" / "crds" / "llm-ray.io_workergroupscales.yaml"
 MODEL = "smollm2-135m-instruct"
 LIVE = 4
 CPUS = 16

@@ -36,7 +36,7 @@ from tests.support.chart import CHART
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("kuberay")]
 
-CRD = CHART.parents[1] / "tests" / "schemas" / "crds" / "llm-ray.io_workergroupscales.yaml"
+CRD = CHART.parent / "llm-ray-scaler" / "files" / "crds" / "llm-ray.io_workergroupscales.yaml"
 SCALERS = {"serve": AUTOSCALER, "hpa": SCALER}
 LIVE = 4
 """What the scaler wrote."""

@@ -1,4 +1,4 @@
-"""The chart's values as its tests look at them: every key, and where the files in ci/ set it."""
+"""A chart's values as its tests look at them: every key, and where the files in ci/ set it. By default llm-ray's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import copy
 import functools
 import json
 from collections.abc import Iterator
+from pathlib import Path as Folder
 from typing import Any
 
 import yaml
 from ci.chart import values
 from ci.chart.values import Value
 
-from tests.support.chart import CHART, CI_VALUES, HelmError, render
+from tests.support.chart import CHART, HelmError, render
 
 Path = tuple[str, ...]
 Data = dict[str, Any]
@@ -25,27 +26,27 @@ MAPS: dict[Path, Path] = {
 
 
 @functools.cache
-def root() -> Value:
-    return values.parse((CHART / "values.yaml").read_text())
+def root(chart: Folder = CHART) -> Value:
+    return values.parse((chart / "values.yaml").read_text())
 
 
-def leaves() -> tuple[Value, ...]:
-    return tuple(root().leaves())
+def leaves(chart: Folder = CHART) -> tuple[Value, ...]:
+    return tuple(root(chart).leaves())
 
 
 @functools.cache
-def ci_values() -> dict[str, Data]:
+def ci_values(chart: Folder = CHART) -> dict[str, Data]:
     """Every file in ci/ by its name."""
-    return {path.stem: yaml.safe_load(path.read_text()) for path in CI_VALUES}
+    return {path.stem: yaml.safe_load(path.read_text()) for path in sorted((chart / "ci").glob("*.yaml"))}
 
 
-def settings_of(value: Value) -> Iterator[tuple[str, Path]]:
+def settings_of(value: Value, chart: Folder = CHART) -> Iterator[tuple[str, Path]]:
     """Where the files in ci/ set a key: file and path, those of a group or network included."""
     patterns = [value.path]
     for section, map_path in MAPS.items():
         if value.path[: len(section)] == section:
             patterns.append((*map_path, *value.path[len(section) :]))
-    for name, data in ci_values().items():
+    for name, data in ci_values(chart).items():
         for pattern in patterns:
             for found in _matches(data, pattern):
                 yield name, found
@@ -79,14 +80,14 @@ def without(data: Data, path: Path) -> Data:
     return made
 
 
-def outcome(data: Data) -> bytes | str:
+def outcome(data: Data, chart: Folder = CHART) -> bytes | str:
     """What Helm renders, or how it refuses."""
-    return _outcome(json.dumps(data, sort_keys=True))
+    return _outcome(json.dumps(data, sort_keys=True), chart)
 
 
 @functools.cache
-def _outcome(text: str) -> bytes | str:
+def _outcome(text: str, chart: Folder) -> bytes | str:
     try:
-        return render(json.loads(text)).text
+        return render(json.loads(text), chart=chart).text
     except HelmError as error:
         return error.message

@@ -41,6 +41,36 @@ llm_ray_group: {{ (index . 1).name | quote }}
 sum({{ printf "{%s}" (join "," $matchers) }})
 {{- end -}}
 
+{{/* The series that prometheus-adapter looks for, and how it sums a release's, or a group's, own. */}}
+{{- define "llm-ray.adapterRules" -}}
+rules:
+  external:
+    - seriesQuery: 'ray_serve_replica_processing_queries{namespace!="",pod!="",llm_ray_name!=""}'
+      resources: {overrides: {namespace: {resource: namespace}}}
+      name: {as: {{ .Values.autoscaling.hpa.metricName | quote }}}
+      metricsQuery: 'sum({__name__=~"ray_serve_replica_processing_queries|ray_serve_deployment_queued_queries",application="llm",<<.LabelMatchers>>})'
+{{- end -}}
+
+{{/*
+Labels of a worker's Ray node that keep an engine within one gang: its name, and the host's index in it. KubeRay numbers the
+pods of a group with several hosts; any other pod is a gang by itself. Usage: (list $ GROUP) → env map
+*/}}
+{{- define "llm-ray.gangEnv" -}}
+{{- if eq (include "llm-ray.placementStrategy" (index . 0)) "GANG" }}
+{{- if gt (int (index . 1).hosts) 1 }}
+LLM_RAY_GANG: {valueFrom: {fieldRef: {fieldPath: "metadata.labels['ray.io/worker-group-replica-name']"}}}
+LLM_RAY_HOST: {valueFrom: {fieldRef: {fieldPath: "metadata.labels['ray.io/replica-host-index']"}}}
+{{- else }}
+LLM_RAY_GANG: {valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+LLM_RAY_HOST: "0"
+{{- end }}
+# Kubernetes puts the values in: both are before it in the list, which is sorted.
+RAY_OVERRIDE_LABELS: '{"llm-ray.io/gang":"$(LLM_RAY_GANG)","llm-ray.io/host":"$(LLM_RAY_HOST)"}'
+{{- else -}}
+{}
+{{- end }}
+{{- end -}}
+
 {{/* behavior of a HorizontalPodAutoscaler. Usage: $ → YAML map */}}
 {{- define "llm-ray.hpaBehavior" -}}
 {{- $hpa := .Values.autoscaling.hpa -}}

@@ -95,6 +95,10 @@ args:
   {{- if eq (include "llm-ray.rolloutStrategy" .) "incremental" }}
   - --incremental
   {{- end }}
+  {{- if eq .Values.autoscaling.mode "hpa" }}
+  - --report-idle
+  - --serve-port={{ int .Values.serve.httpPort }}
+  {{- end }}
   - --health-port={{ int .Values.deployer.healthPort }}
 ports:
   - {name: deployer, containerPort: {{ int .Values.deployer.healthPort }}, protocol: TCP}

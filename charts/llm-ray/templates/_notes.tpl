@@ -65,8 +65,16 @@ none: running pods stay as they are; delete them to renew them
 {{- $out = append $out (printf "workers.%s: Ray sees %v CPUs in a pod and may give it more than %s of engine.numCpusPerRank %v, and another pod none; let %d of them need more than there are, by that key or a smaller serve.deployment.replicaNumCpus" .name $seen (include "llm-ray.count" (list .ranks "rank")) $.Values.engine.numCpusPerRank (add1 .ranks)) -}}
 {{- end -}}
 {{- end -}}
-{{- if eq .Values.autoscaling.mode "hpa" -}}
-{{- $out = append $out (printf "autoscaling.mode hpa: needs the chart llm-ray-scaler (CRD workergroupscales.llm-ray.io), pods that Prometheus scrapes, and %s" (eq .Values.autoscaling.hpa.provider "keda" | ternary "KEDA" (printf "an adapter that serves %s" .Values.autoscaling.hpa.metricName))) -}}
+{{- with .Values.autoscaling -}}
+{{- if eq .mode "hpa" -}}
+{{- $out = append $out (printf "autoscaling.mode hpa: needs the chart llm-ray-scaler (CRD workergroupscales.llm-ray.io), pods that Prometheus scrapes, and %s" (eq .hpa.provider "keda" | ternary "KEDA" (printf "an adapter that serves %s" .hpa.metricName))) -}}
+{{- $scrape := $.Values.monitoring.podMonitor -}}
+{{- if not $scrape.enabled -}}
+{{- $out = append $out "monitoring.podMonitor.enabled (false): the metric counts series by the labels llm_ray_name and llm_ray_group, which whatever scrapes the pods must put on them" -}}
+{{- else if gt (include "llm-ray.seconds" $scrape.interval | float64) 5.0 -}}
+{{- $out = append $out (printf "monitoring.podMonitor.interval (%s): from load to a new count it takes up to 25s and this; 5s keeps it within 30s" $scrape.interval) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if and (include "llm-ray.modelIsFetched" .) (eq .Values.model.cache.type "hostPath") -}}
 {{- $out = append $out (printf "model.cache.type hostPath: Pod Security `baseline` forbids it, and %s must be writable for user %v on every node" .Values.model.cache.hostPath (.Values.security.podSecurityContext.runAsUser | default 1000 | int)) -}}

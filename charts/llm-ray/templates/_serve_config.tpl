@@ -64,12 +64,7 @@ applications:
 {{/* Section deployment of the app's args. Usage: $ → YAML map */}}
 {{- define "llm-ray.deploymentArgs" -}}
 {{- $totals := include "llm-ray.totals" . | fromJson -}}
-{{- $strategy := "STRICT_PACK" -}}
-{{- range (include "llm-ray.groups" . | fromJson).groups -}}
-{{- if lt (int .ranks) (int $totals.world) -}}
-{{- $strategy = "PACK" -}}
-{{- end -}}
-{{- end -}}
-{{- $derived := dict "min_replicas" (int $totals.minEngines) "max_replicas" (max 1 (int $totals.maxEngines)) "placement_strategy" $strategy -}}
+{{- $derived := dict "min_replicas" (int $totals.minEngines) "max_replicas" (max 1 (int $totals.maxEngines))
+  "placement_strategy" (include "llm-ray.placementStrategy" .) "autoscaling_policy" (include "llm-ray.autoscalingPolicy" .) -}}
 {{- include "llm-ray.appSettings" (list $derived .Values.serve.deployment) -}}
 {{- end -}}

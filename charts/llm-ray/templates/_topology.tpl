@@ -16,6 +16,31 @@
 {{- end -}}
 
 {{/*
+Where the ranks of a replica go: into one pod, if each pod holds all of them; where an autoscaler takes whole gangs away, into one
+gang; else anywhere.
+*/}}
+{{- define "llm-ray.derivedPlacement" -}}
+{{- $world := include "llm-ray.worldSize" . | int -}}
+{{- $strategy := "STRICT_PACK" -}}
+{{- range (include "llm-ray.groups" . | fromJson).groups -}}
+{{- if lt (int .ranks) $world -}}
+{{- $strategy = eq $.Values.autoscaling.mode "hpa" | ternary "GANG" "PACK" -}}
+{{- end -}}
+{{- end -}}
+{{- $strategy -}}
+{{- end -}}
+
+{{/* The same, unless the values say otherwise. */}}
+{{- define "llm-ray.placementStrategy" -}}
+{{- .Values.serve.deployment.placementStrategy | default (include "llm-ray.derivedPlacement" .) -}}
+{{- end -}}
+
+{{/* What sets the number of Serve's replicas, unless the values say otherwise. */}}
+{{- define "llm-ray.autoscalingPolicy" -}}
+{{- .Values.serve.deployment.autoscalingPolicy | default (eq .Values.autoscaling.mode "hpa" | ternary "capacity" "requests") -}}
+{{- end -}}
+
+{{/*
 The map SRC laid over DST as Helm lays values: maps merge, anything else replaces, false, 0 and [] count. null says nothing
 and is left out, because Helm 3 keeps and Helm 4 drops it. Usage: (list DST SRC) → YAML
 */}}

@@ -42,7 +42,7 @@ template:
 {{- $group := index . 1 -}}
 {{- $model := include "llm-ray.modelParts" (list $root $group.spec) | fromYaml -}}
 {{- $env := include "llm-ray.envMap" (list (include "llm-ray.rayEnv" (list $root $group.gpus) | fromYaml)
-  (include "llm-ray.observabilityEnv" $root | fromYaml) (include "llm-ray.fabricEnv" . | fromYaml)) | fromYaml -}}
+  (include "llm-ray.observabilityEnv" $root | fromYaml) (include "llm-ray.fabricEnv" . | fromYaml) (include "llm-ray.gangEnv" . | fromYaml)) | fromYaml -}}
 {{- $ray := dict "root" $root "name" "ray-worker" "spec" $group.spec "env" $env "ports" (include "llm-ray.nodePorts" $root | fromYamlArray)
   "resources" (include "llm-ray.workerResources" . | fromYaml) "capabilities" (include "llm-ray.fabricCapabilities" . | fromYamlArray)
   "mounts" $model.mounts "probes" (include "llm-ray.workerProbes" $root | fromYaml) -}}

@@ -14,7 +14,7 @@
 {{- range .Values.extraObjects -}}
 {{- range tpl (kindIs "string" . | ternary . (toYaml .)) $ | splitList "\n---" -}}
 {{- with . | fromYaml -}}
-{{- $out = append $out . -}}
+{{- $out = concat $out (kindIs "slice" .items | ternary .items (list .)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -57,7 +57,8 @@
 {{- $key := index . 0 -}}
 {{- $instead := dict "RAY_REDIS_ADDRESS" "faultTolerance.gcs.redis.address" "REDIS_PASSWORD" "faultTolerance.gcs.redis.existingSecret"
   "REDIS_USERNAME" "faultTolerance.gcs.redis.username" "RAY_enable_autoscaler_v2" "autoscaling.mode" "RAY_AUTH_MODE" "auth.rayToken.enabled"
-  "RAY_AUTH_TOKEN" "auth.rayToken.existingSecret" "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH" "monitoring.tracing.enabled" -}}
+  "RAY_AUTH_TOKEN" "auth.rayToken.existingSecret" "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH" "monitoring.tracing.enabled"
+  "RAY_OVERRIDE_LABELS" "rayLabels" "LLM_RAY_GANG" "autoscaling.mode" "LLM_RAY_HOST" "autoscaling.mode" -}}
 {{- range $name, $value := index . 1 -}}
 {{- if and (hasKey $instead $name) (not (kindIs "invalid" $value)) -}}
 {{- include "llm-ray.refuse" (list $key $name "hold no variable that the chart or KubeRay sets itself" (printf "set %s instead" (index $instead $name))) -}}

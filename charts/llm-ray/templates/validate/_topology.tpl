@@ -37,7 +37,7 @@
 {{- include "llm-ray.refuse" (list (printf "workers.%s.ranksPerNode × numOfHosts" .name) (printf "%d × %d" $ranks $hosts) (printf "hold whole engines of engine.tensorParallelSize × pipelineParallelSize = %d ranks, none cut across pods of another" $world) (printf "set workers.%s.ranksPerNode to %d and leave numOfHosts null, or change the engine's sizes" .name $fit)) -}}
 {{- end -}}
 {{- else if and (lt $ranks $world) (eq ($strategy | default "") "STRICT_PACK") -}}
-{{- include "llm-ray.refuse" (list "serve.deployment.placementStrategy" $strategy (printf "be PACK when an engine of %d ranks spans %d pods of workers.%s" $world (div $world $ranks) .name) "leave it null") -}}
+{{- include "llm-ray.refuse" (list "serve.deployment.placementStrategy" $strategy (printf "be PACK, or GANG with autoscaling.mode hpa, when an engine of %d ranks spans %d pods of workers.%s" $world (div $world $ranks) .name) "leave it null") -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
