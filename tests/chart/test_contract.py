@@ -22,6 +22,7 @@ NEEDS_KUBERNETES = {"hpa": "1.33"}
 """Files that set what older releases do not have."""
 NEEDS_KUBERAY = {
     "everything": "1.6",
+    "hpa-gangs": "1.6",
     "kuberay-1.7-elastic": "1.7",
     "rayservice-bluegreen": "1.6",
     "tp16-two-nodes-sriov": "1.6",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support import kuberay, operator
@@ -123,6 +123,7 @@ def quantities(draw: st.DrawFn) -> str | int:
 
 
 @settings(deadline=None, max_examples=40)
+@example(["1000000G", "1Pi"])
 @given(st.lists(quantities(), min_size=1, max_size=6))
 def test_quantities_of_any_form_add_up(given_quantities: list[str | int]) -> None:
     taps = {f"tap{i}": container(**{"example.com/thing": q}) for i, q in enumerate(given_quantities)}
