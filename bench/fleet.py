@@ -1,7 +1,7 @@
 """What it takes to place a fleet of gangs: our PodGroups, KubeRay's, and the default scheduler, in turn, on the lab.
 
 python -m ci.lab up --profile gang; python -m bench.fleet [--rounds 3] [--write]     --write also writes the section of
-docs/benchmarks.md. 64 releases of four pods on 256 nodes that KWOK plays; a quiet machine takes 12 minutes.
+docs/benchmarks.md. 64 releases of four pods on 256 nodes that KWOK plays; two cores take about 12 minutes for a round.
 """
 
 from __future__ import annotations
