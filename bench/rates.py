@@ -61,7 +61,13 @@ async def measure(target: Target, batch: int, prompt: int, tokens: int, rounds: 
         return median(step_s for answer in answers for _, step_s in answer)
 
     await times(prompt, tokens)  # warm up
-    return Measured(await step(1), await step(batch), batch, await ttft(1), await ttft(prompt), prompt)
+    measured = Measured(await step(1), await step(batch), batch, await ttft(1), await ttft(prompt), prompt)
+    if measured.long_ttft_s <= measured.short_ttft_s:
+        raise MeasureError(
+            f"a prompt of {prompt} tokens had its first token after {measured.long_ttft_s:.3f} s, one of 1 token after "
+            f"{measured.short_ttft_s:.3f} s: the service is busy with something else; stop that, or raise --rounds"
+        )
+    return measured
 
 
 async def _main(args: argparse.Namespace) -> None:

@@ -12,69 +12,8 @@ from typing import Any
 import yaml
 
 from llm_ray.errors import ConfigError
+from llm_ray.simulate.defaults import Values, default_values
 from llm_ray.simulate.hpa import DEFAULT_DOWN, DEFAULT_UP, Rules, ScalingPolicy
-
-Values = dict[str, Any]
-
-
-def default_values() -> Values:
-    """What charts/llm-ray/values.yaml says; a test keeps the two equal."""
-    return {
-        "engine": {
-            "tensorParallelSize": 1,
-            "pipelineParallelSize": 1,
-            "maxNumSeqs": 64,
-            "maxNumBatchedTokens": 512,
-            "longPrefillTokenThreshold": 64,
-            "numGpusPerRank": None,
-        },
-        "serve": {
-            "server": {"maxQueueLen": 256},
-            "deployment": {
-                "minReplicas": None,
-                "maxReplicas": None,
-                "targetOngoingRequests": 32,
-                "upscaleDelayS": 30,
-                "downscaleDelayS": 600,
-            },
-        },
-        "workerDefaults": {
-            "gpusPerNode": 0,
-            "ranksPerNode": None,
-            "numOfHosts": None,
-            "numGpus": None,
-            "replicas": 1,
-            "minReplicas": None,
-            "maxReplicas": None,
-            "idleTimeoutSeconds": None,
-        },
-        "workers": {},
-        "autoscaling": {
-            "mode": "fixed",
-            "serve": {"idleTimeoutSeconds": 300},
-            "hpa": {
-                "provider": "hpa",
-                "metricType": "AverageValue",
-                "averageValue": 30,
-                "tolerance": None,
-                "behavior": {
-                    "scaleUp": {
-                        "stabilizationWindowSeconds": 0,
-                        "policies": [
-                            {"type": "Percent", "value": 100, "periodSeconds": 60},
-                            {"type": "Pods", "value": 2, "periodSeconds": 60},
-                        ],
-                    },
-                    "scaleDown": {
-                        "stabilizationWindowSeconds": 600,
-                        "policies": [{"type": "Pods", "value": 1, "periodSeconds": 300}],
-                    },
-                },
-                "keda": {"pollingInterval": 15, "cooldownPeriod": 600},
-            },
-        },
-        "monitoring": {"podMonitor": {"interval": "15s"}},
-    }
 
 
 @dataclass
@@ -140,16 +79,11 @@ def plan_of(given: Mapping[str, Any], group: str = "") -> Plan:
             f"autoscaling.hpa.metricType ({values.get('autoscaling.hpa.metricType')}) must be AverageValue for a "
             "simulation, which knows the open requests and no other metric: set it so, with averageValue in requests"
         )
-    tolerance = values.get("autoscaling.hpa.tolerance")
-    behavior = values.get("autoscaling.hpa.behavior") or {}
-    if tolerance is not None:
-        both = {"tolerance": tolerance}
-        behavior = overlay({"scaleUp": both, "scaleDown": both}, behavior)
     return Plan(
         mode=mode,
         provider=str(values.get("autoscaling.hpa.provider")),
         average=values.number("autoscaling.hpa.averageValue"),
-        behavior=behavior,
+        behavior=_behavior(values),
         polling_s=values.number("autoscaling.hpa.keda.pollingInterval"),
         cooldown_s=values.number("autoscaling.hpa.keda.cooldownPeriod"),
         rates={
@@ -166,17 +100,30 @@ def plan_of(given: Mapping[str, Any], group: str = "") -> Plan:
             "gpus": gpus * hosts,
         },
         metrics={"scrape_s": _duration("monitoring.podMonitor.interval", values)},
-        serve={
-            "min_engines": values.whole("serve.deployment.minReplicas", 0, low * engines),
-            "max_engines": values.whole("serve.deployment.maxReplicas", 1, max(high, 1) * engines),
-            "target_ongoing_requests": values.number("serve.deployment.targetOngoingRequests"),
-            "upscale_delay_s": values.number("serve.deployment.upscaleDelayS"),
-            "downscale_delay_s": values.number("serve.deployment.downscaleDelayS"),
-            "idle_timeout_s": worker.number(
-                "idleTimeoutSeconds", values.number("autoscaling.serve.idleTimeoutSeconds")
-            ),
-        },
+        serve=_serve(values, worker, low * engines, max(high, 1) * engines),
     )
+
+
+def _behavior(values: _Reader) -> Values:
+    """autoscaling.hpa.behavior, with autoscaling.hpa.tolerance below it in both directions."""
+    tolerance = values.get("autoscaling.hpa.tolerance")
+    behavior: Values = values.get("autoscaling.hpa.behavior") or {}
+    if tolerance is None:
+        return behavior
+    both = {"tolerance": tolerance}
+    return overlay({"scaleUp": both, "scaleDown": both}, behavior)
+
+
+def _serve(values: _Reader, worker: _Reader, least: int, most: int) -> Values:
+    """What Ray Serve and Ray's autoscaler are told; least and most: engines that the groups hold."""
+    return {
+        "min_engines": values.whole("serve.deployment.minReplicas", 0, least),
+        "max_engines": values.whole("serve.deployment.maxReplicas", 1, most),
+        "target_ongoing_requests": values.number("serve.deployment.targetOngoingRequests"),
+        "upscale_delay_s": values.number("serve.deployment.upscaleDelayS"),
+        "downscale_delay_s": values.number("serve.deployment.downscaleDelayS"),
+        "idle_timeout_s": worker.number("idleTimeoutSeconds", values.number("autoscaling.serve.idleTimeoutSeconds")),
+    }
 
 
 def rules_of(behavior: Mapping[str, Any], side: str) -> Rules:
